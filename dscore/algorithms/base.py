@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from dscore.algorithms.columns import Count, ceil_div, remembered
-from dscore.algorithms.refusal import of_floats, unmet, untaken, wrong_operation
+from dscore.algorithms.refusal import unmet, unquantised, untaken, wrong_operation
 from dscore.algorithms.registers import launchable
 from dscore.core import catalog
 from dscore.core.device import Device
@@ -207,7 +207,7 @@ class Algorithm(ABC):
         """What of *problem* it cannot run: operation, types, layout, `runs`, arithmetic, filter."""
         return (wrong_operation(problem, self.name, self.operations)
                 or untaken(problem, self.name, self.elements, self.layouts)
-                or of_floats(problem, self.name, self.quantises) or self.runs(problem)
+                or unquantised(problem, self.name, self.quantises) or self.runs(problem)
                 or unmet(problem, self.name, self.permission, self.filters))
 
     def suits(self, device: Device) -> bool:

@@ -24,7 +24,7 @@ def require_kind(problem: ConvProblem, name: str, kind: str) -> tuple[Violation,
     return (Violation("E-KIND", f"layer of {name}", problem.spec.kind, kind),)
 
 
-def of_floats(problem: ConvProblem, name: str, quantises: bool) -> tuple[Violation, ...]:
+def unquantised(problem: ConvProblem, name: str, quantises: bool) -> tuple[Violation, ...]:
     """Violation of an algorithm that does not quantise x, where the layer has one of floats."""
     if problem.spec.in_dtype is None or quantises:
         return ()

@@ -108,14 +108,11 @@ def kernel_of(call: Call) -> Kernel:
 
 def _on_gpu(adapter: GpuAdapter, index: int, call: Call) -> Any:
     """The result for arrays on GPU *index*; without a plan of the caller's it is remembered."""
-    out, shape, dtype = call.arrays["out"], call.shape, call.problem.spec.changed_dtype
+    out, shape = call.arrays["out"], call.shape
     ready = prepared(call.problem, adapter, index, call.inputs, call.backend, call.arithmetic,
                      call.plan, shape, call.axes)
     if 0 in shape:  # nothing is launched, which a remembered call does
-        if out is None:
-            return adapter.allocator(shape, call.inputs[0], dtype=dtype)()
-        arguments.require_gpu_out(adapter, out, shape, call.inputs, dtype=dtype)
-        return out
+        return ready.new() if out is None else ready.checked(out, *call.inputs)
     if call.plain:
         CALLS.remember(call.inputs, call.options, ready)
     return ready(*call.inputs, out)

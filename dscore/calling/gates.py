@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 from dscore.algorithms.gate import Gate
@@ -10,9 +9,8 @@ from dscore.calling.arguments import adapter_of, common_gpu, memory_layout
 from dscore.calling.arrays import dtype_name, library_of
 from dscore.calling.call_cache import MOST_CALLS, FastCall, PreparedCall
 from dscore.calling.kernels import prepared
-from dscore.core.backend import GpuBackend, choose_backend
+from dscore.core.backend import gpu_device
 from dscore.core.device import Device
-from dscore.core.errors import UnavailableError
 from dscore.core.numerics import FLOAT_RESULTS
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation, ConvSpec, Layout
@@ -60,14 +58,8 @@ def gains(problem: ConvProblem, device: Device) -> bool:
 def gate_device(backend: str, index: int | None) -> Device | None:
     """GPU *index* (None: of what lies on the host) for the backend of a name; None where that has
     none on which a gate may be one launch."""
-    if index is None and backend == "auto":
-        return None
-    with suppress(UnavailableError):
-        found = choose_backend("hip" if backend == "auto" else backend)
-        if isinstance(found, GpuBackend):
-            device = found.device_at(index or 0)
-            return device if device.cluster_blocks > 1 else None
-    return None
+    device = gpu_device(backend, index)
+    return device if device is not None and device.cluster_blocks > 1 else None
 
 
 def gate_call(x: Any, filters: tuple[Any, ...],

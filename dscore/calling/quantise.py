@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from dscore.algorithms.direct import Direct, DirectTiling
@@ -14,7 +15,7 @@ from dscore.calling.arguments import adapter_of, common_gpu
 from dscore.calling.arrays import GpuAdapter, dtype_name, library_of
 from dscore.calling.call_cache import MOST_CALLS, PreparedCall
 from dscore.calling.kernels import prepared
-from dscore.core.backend import GpuBackend, choose_backend
+from dscore.core.backend import gpu_device
 from dscore.core.device import Device
 from dscore.core.errors import SpecError
 from dscore.core.problem import ConvProblem
@@ -63,21 +64,19 @@ def flat_call(x: Any, multiplier: Any, zero_point: Any, backend: str = "auto") -
     return _PREPARED[key]
 
 
+@lru_cache(maxsize=MOST_CALLS)  # calls with a step of its own ask each time
 def is_fused(problem: ConvProblem, device: Device) -> bool:
-    """Whether a kernel of a *device* computes a layer of int8 whose x is of floats, and does more
-    than the definition."""
+    """Whether some kernel of a *device* beyond the definition computes a layer of int8, with its x
+    as it is: of integers, or of floats that the kernel quantises."""
     return any(one.name != Direct.name for one in running(problem, device=device))
 
 
 def is_step(problem: ConvProblem, backend: str, index: int) -> bool:
     """Whether GPU *index* quantises x of a layer faster by a step of its own: where x is of floats,
     and kernels beyond the definition take integers alone."""
-    if problem.spec.in_dtype is None:
+    device = None if problem.spec.in_dtype is None else gpu_device(backend, index)
+    if device is None:
         return False
-    found = choose_backend("hip" if backend == "auto" else backend)
-    if not isinstance(found, GpuBackend):
-        return False
-    device = found.device_at(index)
     integers = replace(problem, spec=replace(problem.spec, in_dtype=None))
     return is_fused(integers, device) and not is_fused(problem, device)
 

@@ -140,10 +140,10 @@ class Quantization:
         return rounded
 
     @property
-    def steps_of_one(self) -> float:
+    def x_multiplier(self) -> float:
         """What an x of floats is multiplied by, the reciprocal of its scale as a float32.
 
-        >>> Quantization(0.5, 0.25).steps_of_one
+        >>> Quantization(0.5, 0.25).x_multiplier
         2.0
         """
         with np.errstate(over="ignore", under="ignore"):
@@ -263,7 +263,7 @@ class Quantization:
 
     def _ratio(self, name: str) -> float:
         if name == FLOATS_OF_X:
-            return self.steps_of_one
+            return self.x_multiplier
         if name not in self.ratios:
             argument = "residual" if name == "residual" else "scale"
             raise SpecError(f"with a {argument}, a quantization needs {name}_scale and "

@@ -245,6 +245,17 @@ def gpu_here() -> Device | None:
     return None
 
 
+def gpu_device(name: str, index: int | None) -> Device | None:
+    """GPU *index* (None: of what lies on the host) for the backend of a name; None where that runs
+    on no GPU, or not here."""
+    if index is None and name == "auto":
+        return None
+    with suppress(UnavailableError):
+        found = choose_backend("hip" if name == "auto" else name)
+        return found.device_at(index or 0) if isinstance(found, GpuBackend) else None
+    return None
+
+
 def refusals(backend: Backend, plan: Plan) -> tuple[Violation, ...]:
     """Violations for which *backend* cannot run *plan*: an algorithm it lacks, or its own."""
     algorithm = plan.tiling.algorithm

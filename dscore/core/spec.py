@@ -234,12 +234,6 @@ class ConvSpec:
         return ELEMENTS[self.out_dtype or self.dtype]
 
     @property
-    def changed_dtype(self) -> str | None:
-        """The element type of its result where that is not x's."""
-        changed = self.out_element != self.in_element
-        return self.out_element.name if changed else None
-
-    @property
     def widened(self) -> bool:
         """Whether results of floats are of a wider type, as weight gradients of 16 bits may be."""
         return self.out_dtype is not None and not self.element.exact

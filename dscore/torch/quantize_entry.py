@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, fx, nn
 
 from dscore.calling.quantise import is_fused
-from dscore.core.backend import GpuBackend, choose_backend
+from dscore.core.backend import gpu_device
 from dscore.core.device import Device
-from dscore.core.errors import SpecError, UnavailableError
+from dscore.core.errors import SpecError
 from dscore.core.numerics import FLOATS
 from dscore.core.problem import ConvProblem
 from dscore.core.spec import CLAMPS, ConvSpec
@@ -27,7 +25,7 @@ from dscore.torch.launches import Bindable, Launch
 from dscore.torch.linking import launches
 from dscore.torch.quantize_modules import QuantizedConv2d
 from dscore.torch.quantize_operator import convolved, launch_of
-from dscore.torch.quantize_steps import Quantize
+from dscore.torch.quantize_steps import KERNEL_TYPES, Quantize
 
 # On which a device's kernels are asked for: what they take does not depend on an image's size.
 _SIDE = 1024
@@ -120,24 +118,11 @@ def entries_in(model: nn.Module, graph: fx.Graph, index: int | None
             continue
         [user], layer = users, called(users[0])
         if isinstance(layer, QuantizedConv2d) and user.args == (step,) and not user.kwargs:
-            entry, device = Entry(quantize, layer), _device(layer.backend, index)
+            entry, device = Entry(quantize, layer), gpu_device(layer.backend, index)
             if device is not None and entry.whole and entry.is_launch_on(device):
                 yield entry, step, user
 
 
-def _device(backend: str, index: int | None) -> Device | None:
-    """GPU *index* (None: of what lies on the host) for the backend of a name; None where that has
-    none."""
-    if index is None and backend == "auto":
-        return None
-    with suppress(UnavailableError):
-        found = choose_backend("hip" if backend == "auto" else backend)
-        if isinstance(found, GpuBackend):
-            return found.device_at(index or 0)
-    return None
-
-
 def _is_batch(x: Tensor) -> bool:
     """Whether these are floats of a batch that kernels take."""
-    return (x.dim() == len("nchw") and bool(x.numel())
-            and x.dtype in (torch.float32, torch.float16, torch.bfloat16))
+    return x.dim() == len("nchw") and bool(x.numel()) and x.dtype in KERNEL_TYPES

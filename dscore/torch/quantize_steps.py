@@ -13,7 +13,7 @@ from dscore.torch.launches import Launch
 from dscore.torch.operators import by_operators
 from dscore.torch.quantize_values import integers_of
 
-_KERNEL_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+KERNEL_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class OfFloats(nn.Module):
@@ -126,4 +126,4 @@ class Dequantize(OfFloats):
 
 def _is_launched(x: Tensor) -> bool:
     """Whether dscore's kernel quantises *x*."""
-    return bool(x.is_cuda and x.numel() and x.dtype in _KERNEL_TYPES and not by_operators((x,)))
+    return bool(x.is_cuda and x.numel() and x.dtype in KERNEL_TYPES and not by_operators((x,)))

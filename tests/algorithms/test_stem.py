@@ -1,7 +1,7 @@
 """First layers of networks: the rules admit the kernels that exist and no others, what is refused
 is refused by name, the sums are in the documented order, and networks' first layers are served."""
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import reduce
 from itertools import product
 
@@ -55,6 +55,22 @@ def test_the_rules_are_the_kernels_assertions(name, t):
     ("n1c3h9w9_o16k3_nhwc", "E-DTYPE"), ("n1c3h9w9_o16k3_float16", "E-LAYOUT")])
 def test_other_layers_are_refused_by_name(token, code):
     assert code in [one.code for one in algorithm("stem").refuses(parse_problem(token))]
+
+
+@pytest.mark.parametrize("token", [
+    "n1c16h9w9_o16k3p1g16_int8_infloat16_nhwc", "n1c16h9w9_o16k3p1g16_int8_infloat32",
+    "n1c16h9w9_o16k1_int8_inbfloat16_nhwc", "n1c16h9w9_o16k3_int8_infloat16_nhwc"])
+def test_floats_that_become_integers_are_for_first_layers_and_the_definition(token):
+    problem = parse_problem(token)
+    integers = replace(problem, spec=replace(problem.spec, in_dtype=None))
+    others = [one for one in running(integers) if one.name != "direct"]
+    assert others
+    assert [one.name for one in running(problem)] == ["direct"]
+    for one in others:
+        [violation] = one.refuses(problem)
+        assert (violation.code, violation.used) == ("E-FLOATS", problem.spec.in_dtype)
+    first = parse_problem("n1c3h9w9_o16k3_int8_infloat16_nhwc")
+    assert [one.name for one in running(first)] == ["stem", "direct"]
 
 
 @pytest.mark.parametrize(("token", "copy", "unit"), [

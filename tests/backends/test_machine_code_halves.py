@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine_programs import LANES, address, run, words
 
-from dscore.core.errors import LaunchError
+from dscore.core.errors import LaunchError, UnavailableError
 
 SHORT = [("x", np.zeros(2, np.uint16), False)]  # by which LDS holds elements of 16 bits, too
 HALVES = np.arange(1000, 1000 + 2 * LANES, dtype=np.uint16)
@@ -191,7 +191,7 @@ def test_both_halves_are_shifted_by_four_bits_of_a_half(modifiers, places, opcod
 
 
 def test_the_high_half_of_a_constant_is_refused():
-    with pytest.raises(Exception, match="the high half of a constant"):
+    with pytest.raises(UnavailableError, match="the high half of a constant"):
         run("v_pk_lshlrev_b16 v4, 3, v2", {2: words(1)})
     after = run("v_pk_lshlrev_b16 v4, 3, v2 op_sel_hi:[0,1]", {2: words(1)})
     low, high = (words(1) & 0xFFFF) << 3 & 0xFFFF, (words(1) >> 16) << 3 & 0xFFFF

@@ -120,10 +120,19 @@ def test_explain_as_json(json_of: Callable[..., Any]) -> None:
     assert data["plan"]["name"] == told.plan.name
     assert data["plan"]["tiling"] == told.plan.tiling.as_json()
     assert data["plan"]["use"] == asdict(told.plan.use)
+    assert data["plan"]["asked_lds_bytes"] == {"alone": 0, "behind": 0}
     assert data["floor_seconds"] == told.floor_seconds
     assert [line["code"] for line in data["ledger"]] == [line.code for line in told.ledger]
     assert data["picture"]
     assert all(line in str(told) for line in (*data["picture"], *data["caption"]))
+
+
+def test_explain_as_json_has_what_launches_ask_for(json_of: Callable[..., Any]) -> None:
+    tiling = ("algorithm=warpgroup_gemm,tile_m=64,tile_n=64,step=64,stages=3,repeat=1,kept=false,"
+              "parts=1")
+    asked = json_of("explain", "n32c80h14w14_o184k1_float16_nhwc", "--device", "h200", "--tiling",
+                    tiling)["plan"]["asked_lds_bytes"]
+    assert asked["alone"] == 0 < asked["behind"]
 
 
 def test_explain_takes_a_tiling_and_a_batch(json_of: Callable[..., Any]) -> None:

@@ -54,14 +54,14 @@ def test_a_linked_program_computes_the_same(model, launches):
 
 @torch.no_grad()
 def test_launches_of_a_linked_program_follow_others(launches):
-    model = copy_of()
+    model = copy_of(tiny_networks.InvertedResidual)
     by_modules(model, images())
     assert TorchGpu.behind
     assert not any(TorchGpu.behind)
     link(model)
     launches.clear()
     model(images())
-    assert len(launches) - 1 <= sum(TorchGpu.behind) <= len(launches)  # but the linear layer's
+    assert sum(TorchGpu.behind) == len(launches) - 1 > 0  # the linear layer is called as before
 
 
 @torch.no_grad()
