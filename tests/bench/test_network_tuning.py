@@ -74,6 +74,13 @@ def test_every_layer_gets_the_fastest_of_what_was_tried() -> None:
         layer.default.token for layer in result.layers if layer.best != layer.default}
 
 
+def test_records_have_the_short_name_of_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_tuning, "short_name", {NETWORK: "gated"}.get)
+    tuning(Graph(), top=1).run()
+    assert {str(record.identity.policy) for record in records_of(records.everything())} == {
+        "network graph gated"}
+
+
 def test_calls_and_hints_then_take_what_was_fastest_in_the_network() -> None:
     one = tuning(Graph())
     one.run()
