@@ -31,8 +31,9 @@ Residual = Literal["before", "after"]  # the activation, to whose side it is add
 CLAMPS: tuple[Activation, ...] = ("relu", "relu6")
 LAYOUTS: tuple[str, ...] = get_args(Layout)
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
-# Those by which results of floats take long: tiles of more wavefronts hide that.
-COSTLY_ACTIVATIONS: tuple[Activation, ...] = ("silu", "sigmoid")
+# Those by which results of floats take long, by exponentials or a handful of instructions more:
+# tiles of more wavefronts hide that.
+COSTLY_ACTIVATIONS: tuple[Activation, ...] = ("silu", "sigmoid", "hardswish", "hardsigmoid")
 # Those that an int8 result is looked up in a table for.
 TABLED: tuple[str, ...] = tuple(name for name in ACTIVATIONS if name not in CLAMPS)
 RESIDUALS: tuple[str, ...] = get_args(Residual)
@@ -244,7 +245,7 @@ class ConvSpec:
 
     @property
     def costly_results(self) -> bool:
-        """Whether a result takes long after its sum: by exponentials, or a look into a table."""
+        """Whether a result takes long after its sum: by its activation, or a look into a table."""
         return self.table or self.activation in COSTLY_ACTIVATIONS
 
     @property

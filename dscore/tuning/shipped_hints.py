@@ -106,8 +106,8 @@ def _alike(problem: ConvProblem) -> Iterator[ConvProblem]:
     """The problem, and those whose hints serve it where no file has any of its own.
 
     One of bfloat16 has that of float16: their kernels are the same but for the type, which takes as
-    many bytes and the same instructions. One with a residual, or with silu or sigmoid, has that of
-    the problem without it.
+    many bytes and the same instructions. One with a residual, or with an activation that takes
+    long, has that of the problem without it.
     """
     given = problem.spec
     for activation, residual in product(dict.fromkeys((given.activation, None)),
