@@ -13,10 +13,11 @@ H100, H200 = catalog.device("h100"), catalog.device("h200")
 
 
 def of_the_first_alone(device, other):
-    """A problem of which the one device's file has a hint, and the other's none."""
-    problems = map(parse_problem, sorted(shipped_hints.shipped(device.name).hints))
-    return next(one for one in problems
-                if shipped_hints.shipped(other.name).plan(one, other) is None)
+    """A problem of which the one device's file has a hint with its time, and the other's none."""
+    hints = shipped_hints.shipped(device.name)
+    problems = map(parse_problem, sorted(hints.hints))
+    return next(one for one in problems if hints.microseconds(one, device)
+                and shipped_hints.shipped(other.name).plan(one, other) is None)
 
 
 OF_H200, OF_H100 = of_the_first_alone(H200, H100), of_the_first_alone(H100, H200)
