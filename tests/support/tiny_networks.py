@@ -128,7 +128,8 @@ def with_statistics(model, seed=0):
         if isinstance(module, nn.BatchNorm2d):
             for tensor, low, high in ((module.running_mean, -1, 1), (module.running_var, 0.5, 2),
                                       (module.weight, 0.5, 2), (module.bias, -1, 1)):
-                tensor.data.uniform_(low, high, generator=generator)
+                if tensor is not None:
+                    tensor.data.uniform_(low, high, generator=generator)
     return model
 
 
