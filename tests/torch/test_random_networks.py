@@ -90,10 +90,13 @@ def gradients_of(model, x, autocast):
 def test_an_accelerated_network_has_the_same_gradients(drawn, autocast):
     model, images = drawn
     exact, of_torch = copy.deepcopy(model).double(), copy.deepcopy(model)
+    try:
+        wanted = gradients_of(exact, images(1).double(), False)
+    except RuntimeError:  # what a gradient needs is changed in place
+        assume(False)
     with patched(torch_gpu):
         dscore.torch.accelerate(model, images(0), backend=NAME)
         own = gradients_of(model, images(1), autocast)
-    wanted = gradients_of(exact, images(1).double(), False)
     greatest = max(one.abs().max() for one in wanted)
     # What cancels is off by as much as anything.
     counted = [place for place, one in enumerate(wanted) if one.abs().max() > 0.01 * greatest]
