@@ -35,8 +35,10 @@ HEADS = {
     "none": lambda y, layer: y, "mean": lambda y, layer: layer(y.mean((2, 3))),
     "pool": lambda y, layer: layer(torch.flatten(functional.adaptive_avg_pool2d(y, 1), 1)),
     "several": lambda y, layer: {"y": y, "z": [torch.sigmoid(y), y.mean()]}}
-POOLS = (nn.MaxPool2d(2, ceil_mode=True), nn.AvgPool2d(3, 1, 1), nn.ZeroPad2d((1, 0, 2, 1)),
-         nn.Upsample(scale_factor=2))
+RESIZED = {
+    "greatest of 2x2": lambda: nn.MaxPool2d(2, ceil_mode=True),
+    "mean of 3x3": lambda: nn.AvgPool2d(3, 1, 1), "padded": lambda: nn.ZeroPad2d((1, 0, 2, 1)),
+    "twice as large": lambda: nn.Upsample(scale_factor=2)}
 
 
 class Named(nn.Module):
@@ -76,7 +78,8 @@ class Gate(Named):
 
 
 class Branches(Named):
-    """Blocks of one value, whose results are added or joined; of half of it; one block twice."""
+    """Blocks beside one another, whose results are added or joined; a block of half the channels,
+    which are then shuffled; a block behind itself."""
 
     def __init__(self, blocks, how):
         super().__init__(how)
@@ -149,7 +152,7 @@ def _blocks(draw, channels, kept=False, depth=2):
 @st.composite
 def _parts(draw, channels, kept, depth):
     kinds = ["layer", "layer", "gate"] + ["residual", "branches"] * (depth > 0)
-    kind = draw(st.sampled_from(kinds + ["pool"] * (not kept)))
+    kind = draw(st.sampled_from(kinds + ["resized"] * (not kept)))
     if kind == "gate":
         names = (draw(_one_of(table)) for table in (MEANS, GATES, SCALED))
         return Gate(channels, draw(st.integers(1, 5)), draw(_activations()), *names), channels
@@ -160,10 +163,11 @@ def _parts(draw, channels, kept, depth):
         split = how == "halves" and channels % 2 == 0
         how = "added" if how == "halves" and not split else how
         each = channels // 2 if split else channels
-        blocks = [draw(_blocks(each, True, depth - 1))[0] for _ in range(draw(st.integers(1, 2)))]
+        count = draw(st.integers(1, 2)) if how in ("joined", "added") else 1
+        blocks = [draw(_blocks(each, True, depth - 1))[0] for _ in range(count)]
         return Branches(blocks, how), channels * (len(blocks) if how == "joined" else 1)
-    if kind == "pool":
-        return draw(st.sampled_from(POOLS)), channels
+    if kind == "resized":
+        return RESIZED[draw(_one_of(RESIZED))](), channels
     return draw(_layers(channels, kept))
 
 

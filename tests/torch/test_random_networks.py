@@ -1,6 +1,7 @@
 """Networks that hypothesis draws: accelerated, trained or quantised they compute what they did."""
 
 import copy
+import re
 from contextlib import contextmanager
 
 import pytest
@@ -19,16 +20,20 @@ from torch_gpu import NAME, torch_gpu  # noqa: E402
 import dscore.torch  # noqa: E402
 from dscore.core.errors import SpecError  # noqa: E402
 
-# Of the greatest value; or so many times what PyTorch's own result is off by.
-ROUNDED = {torch.float32: 2e-4, torch.float16: 0.03, torch.bfloat16: 0.25}
-TIMES = 8
+# What results may be off by: a share of the greatest value, or so many times PyTorch's own error.
+SHARES = {torch.float32: 2e-4, torch.float16: 0.01, torch.bfloat16: 0.08}
+TIMES_PYTORCHS = 8
+# What `quantize` refuses some networks for.
+UNQUANTISED = "as PyTorch traces the model|no torch.nn.Conv2d|comes to a convolution in a graph"
 COUNT = 400 if DEEP else 10
 
 
 @contextmanager
-def patched(make):
-    with pytest.MonkeyPatch.context() as monkeypatch, make(monkeypatch):
-        yield
+def gpu(make):
+    """The GPU that *make* patches in, and its launches, for one example: a fixture lasts for all.
+    """
+    with pytest.MonkeyPatch.context() as monkeypatch, make(monkeypatch) as launches:
+        yield launches
 
 
 @st.composite
@@ -53,12 +58,13 @@ def models(draw):
 
 
 def agree(results, exact, of_torch, share):
-    """*share* of the greatest exact value, or some times what PyTorch is off by."""
+    """Results are off by a *share* of the greatest exact value at most, or as little as PyTorch's.
+    """
     for one, wanted, other in zip(*map(tree_leaves, (results, exact, of_torch)), strict=True):
         assert (one.shape, one.dtype) == (other.shape, other.dtype)
         greatest = wanted.abs().max().clamp_min(1e-3)
         error, usual = ((each.double() - wanted).abs().max() / greatest for each in (one, other))
-        assert error <= max(share, TIMES * usual), (error, usual)
+        assert error <= max(share, TIMES_PYTORCHS * usual), (error, usual)
 
 
 @settings(max_examples=COUNT)
@@ -68,11 +74,13 @@ def test_an_accelerated_network_computes_the_same(drawn, dtype):
     model, images = drawn
     exact, model = copy.deepcopy(model).double(), model.to(dtype)
     of_torch = copy.deepcopy(model)
-    with patched(torch_gpu):
-        dscore.torch.accelerate(model, images(0).to(dtype), backend=NAME)
+    with gpu(torch_gpu) as launches:
+        report = dscore.torch.accelerate(model, images(0).to(dtype), backend=NAME)
+        launches.clear()
         for seed in range(4):  # a program is linked at the second call, and then called
             x = images(seed).to(dtype)
-            agree(model(x.clone()), exact(x.double()), of_torch(x.clone()), ROUNDED[dtype])
+            agree(model(x.clone()), exact(x.double()), of_torch(x.clone()), SHARES[dtype])
+        assert launches or not report.replaced
 
 
 def gradients_of(model, x, autocast):
@@ -94,9 +102,11 @@ def test_an_accelerated_network_has_the_same_gradients(drawn, autocast):
         wanted = gradients_of(exact, images(1).double(), False)
     except RuntimeError:  # what a gradient needs is changed in place
         assume(False)
-    with patched(torch_gpu):
-        dscore.torch.accelerate(model, images(0), backend=NAME)
+    with gpu(torch_gpu) as launches:
+        report = dscore.torch.accelerate(model, images(0), backend=NAME)
+        launches.clear()
         own = gradients_of(model, images(1), autocast)
+        assert launches or not report.replaced
     greatest = max(one.abs().max() for one in wanted)
     # What cancels is off by as much as anything.
     counted = [place for place, one in enumerate(wanted) if one.abs().max() > 0.01 * greatest]
@@ -111,15 +121,19 @@ def test_an_accelerated_network_has_the_same_gradients(drawn, autocast):
 @torch.no_grad()
 def test_a_quantised_network_gives_the_same_integers_linked_and_on_the_cpu(drawn, layout):
     model, images = drawn
-    with patched(quantized_gpu):
+    with gpu(quantized_gpu) as launches:
         try:
             quantised = dscore.torch.quantize(model, [images(0), images(1)], backend=NAME,
                                               layout=layout, error_limit=1000)
-        except SpecError:  # of no convolution, or PyTorch traces another model
+        except SpecError as refused:
+            if not re.search(UNQUANTISED, str(refused)):
+                raise
             assume(False)
-        on_gpu = [quantised(images(0)) for _ in range(4)]
+        launches.clear()
+        in_turn = [tree_leaves(quantised(images(0))) for _ in range(4)]
+        assert launches or all(layer.reason for layer in quantised.report.layers)  # in floats
     on_cpu = tree_leaves(quantised(images(0)))
-    for results in on_gpu:
-        for one, other in zip(tree_leaves(results), on_cpu, strict=True):
+    for results in in_turn:
+        for one, other in zip(results, on_cpu, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4,
                                        atol=1e-4 * float(other.abs().max()))
