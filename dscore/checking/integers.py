@@ -119,15 +119,14 @@ def _few_powers(rng: Generator, w: Any, exponents: Any) -> Any:
 
 def _points(spec: ConvSpec, rng: Generator) -> Any:
     """Zero points that are not 0, and bounds: of the whole range, of relu, or of relu6; of a table
-    the numbers of all its entries, or of some."""
+    the numbers of all its entries."""
     count = 5 if spec.scaled else 4  # zero points, of which a layer may have fewer
     most = rng.choice([16, _MOST], count)
     x_zero, y_zero, *others = (rng.choice([-1, 1], count) * rng.integers(1, most + 1)).tolist()
-    least, greatest = _LEAST, _MOST
-    if spec.table:
-        least, greatest, y_zero = 0, TABLE - 1, int(rng.integers(1, TABLE))
-    low = rng.choice([least, y_zero])
-    high = rng.choice([greatest, int(rng.integers(max(low, y_zero), greatest + 1))])
+    low = rng.choice([_LEAST, y_zero])
+    high = rng.choice([_MOST, int(rng.integers(max(low, y_zero), _MOST + 1))])
     bounds = (y_zero, low, high) if spec.out_element.exact else (10**6,) * 3
+    if spec.table:
+        bounds = (int(rng.integers(TABLE)), 0, TABLE - 1)
     beside = others[:len(points_of(spec)) - len(bounds) - 1]
     return np.array([x_zero, *bounds, *beside], np.int32)

@@ -71,6 +71,15 @@ inline Word clamped_sums(Word a, Word b, Word most) {
   };
   return of(0) | of(1) << 16;
 }
+// The same of integers of 32 bits; and two of these as integers of 16 bits, the first in the lower
+// half, what is past their range as its ends.
+inline int32_t clamped_sum(int32_t a, int32_t b, int32_t most) {
+  return greatest(least(a + b, most), 0);
+}
+inline Word held_shorts(int32_t first, int32_t second) {
+  const auto held = [](int32_t one) { return greatest(least(one, 0x7FFF), -0x8000) & 0xFFFF; };
+  return static_cast<Word>(held(first)) | static_cast<Word>(held(second)) << 16;
+}
 #define DSCORE_CLAMPED_SUMS
 #elif defined(DSCORE_HALVES)
 __device__ inline Word greater_halves(Word a, Word b) {
@@ -98,11 +107,19 @@ __device__ inline Word positive_fused_halves(Word a, Word b, Word c) {
   asm("fma.rn.relu.f16x2 %0, %1, %2, %3;" : "=r"(made) : "r"(a), "r"(b), "r"(c));
   return made;
 }
-// One instruction from sm_90 on.
+// One instruction each from sm_90 on.
 #if __CUDA_ARCH__ >= 900
 #define DSCORE_CLAMPED_SUMS
 __device__ inline Word clamped_sums(Word a, Word b, Word most) {
   return __viaddmin_s16x2_relu(a, b, most);
+}
+__device__ inline int32_t clamped_sum(int32_t a, int32_t b, int32_t most) {
+  return __viaddmin_s32_relu(a, b, most);
+}
+__device__ inline Word held_shorts(int32_t first, int32_t second) {
+  Word made;
+  asm("cvt.pack.sat.s16.s32 %0, %1, %2;" : "=r"(made) : "r"(second), "r"(first));
+  return made;
 }
 #endif
 #endif

@@ -42,7 +42,7 @@ struct QuantisedArguments : QuantisedOperands,
 struct Points {
   int32_t zero;
   float low, high;
-  HalfPoints halves;
+  PairPoints pairs;
   EntryPoints entries;
   int32_t residual_zero;
   float residual_multiplier;
@@ -68,9 +68,6 @@ struct RawPoints {
   int32_t at[5];
   float residual_multiplier;
 };
-
-// Entries of a table, of a byte each: the numbers that results have in it.
-constexpr int table_entries = 1024;
 
 // What results of neighbouring channels need beside their sums.
 template <int Count>

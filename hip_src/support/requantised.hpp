@@ -52,10 +52,10 @@ struct Requantised {
     Points read = {};
     if constexpr (exact) {
       read.zero = points[1];
-      read.low = static_cast<float>(points[2] - points[1]);
-      read.high = static_cast<float>(points[3] - points[1]);
-      read.halves = HalfPoints::of(read.low, read.high, static_cast<float>(points[1] + 1536));
-      read.entries = EntryPoints::of(points[2] - points[1], points[3] - points[1], points[1]);
+      const int32_t low = points[2] - points[1], high = points[3] - points[1];
+      read.low = static_cast<float>(low), read.high = static_cast<float>(high);
+      read.pairs = PairPoints::of(low, high, points[1]);
+      read.entries = EntryPoints::of(points[1]);
     }
     if constexpr (Residual) {
       read.residual_zero = points[4];
@@ -206,7 +206,7 @@ struct Requantised {
       Word pairs[Count / 2];
       DSCORE_UNROLL
       for (int i = 0; i < Count / 2; i++)
-        pairs[i] = points.halves.pair(product_of(2 * i), product_of(2 * i + 1));
+        pairs[i] = points.pairs.pair(product_of(2 * i), product_of(2 * i + 1));
       return lowest_bytes<Count>(pairs);
     }
 #endif

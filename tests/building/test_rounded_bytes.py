@@ -8,16 +8,30 @@ from host_units import host_library, needs_host, pointer
 HOST = """
 #include "support/byte_scaling.hpp"
 using namespace dscore;
-// Of every range [low, high] of `ranges` and the number that is added there, all values.
-extern "C" void rounded(const float *ranges, int count, const float *values, int n,
-                        uint16_t *results) {
+// Of every range [low, high] of `ranges` and its zero point, all values: their lowest bytes.
+template <class PairPointsLike>
+void rounded(const int32_t *ranges, int count, const float *values, int n, int8_t *results) {
   for (int i = 0; i < count; i++, ranges += 3) {
-    const auto halves = HalfPoints::of(ranges[0], ranges[1], ranges[2]);
+    const auto points = PairPointsLike::of(ranges[0], ranges[1], ranges[2]);
     for (int at = 0; at < n; at += 2, results += 2) {
-      const Word two = halves.pair(values[at], values[at + 1]);
-      results[0] = static_cast<uint16_t>(two), results[1] = static_cast<uint16_t>(two >> 16);
+      const Word two = points.pair(values[at], values[at + 1]);
+      results[0] = byte_of(two, 0), results[1] = byte_of(two, 2);
     }
   }
+}
+extern "C" void rounded_HalfPoints(const int32_t *ranges, int count, const float *values, int n,
+                                   int8_t *results) {
+  rounded<HalfPoints>(ranges, count, values, n, results);
+}
+extern "C" void rounded_ShortPoints(const int32_t *ranges, int count, const float *values, int n,
+                                    int8_t *results) {
+  rounded<ShortPoints>(ranges, count, values, n, results);
+}
+extern "C" void entries_BesideEntries(int zero, const float *values, int n, int32_t *numbers) {
+  for (int i = 0; i < n; i++) numbers[i] = BesideEntries::of(zero).number(values[i]);
+}
+extern "C" void entries_ShortEntries(int zero, const float *values, int n, int32_t *numbers) {
+  for (int i = 0; i < n; i++) numbers[i] = ShortEntries::of(zero).number(values[i]);
 }
 extern "C" void scaled(int from, int to, const uint16_t *factors, int count, int8_t *results) {
   const ByteScaling scaling(nullptr, 1.0f, from, to);
@@ -37,11 +51,11 @@ def library(tmp_path_factory):
     return host_library(tmp_path_factory.mktemp("rounded_bytes"), HOST, "-O2")
 
 
-def ranges_of(least, greatest, zero_points, beside):
-    """All bounds within these, less a zero point; and what is added to them."""
-    rows = [(low - zero, high - zero, zero + beside) for zero in zero_points
+def ranges_of(least, greatest, zero_points):
+    """All bounds within these, less a zero point; and that zero point."""
+    rows = [(low - zero, high - zero, zero) for zero in zero_points
             for low in range(least, greatest + 1) for high in range(low, greatest + 1)]
-    return np.array(rows, np.float32)
+    return np.array(rows, np.int32)
 
 
 def ties(size):
@@ -55,43 +69,48 @@ def ties(size):
                           ).astype(np.float32)
 
 
-def check(library, ranges, values):
+def check(library, ways, ranges, values):
     values = values[:values.size // 2 * 2]
-    results = np.empty((len(ranges), values.size), np.uint16)
-    library.rounded(pointer(ranges), len(ranges), pointer(values), values.size,
-                    pointer(results))
-    for (low, high, added), of_range in zip(ranges, results, strict=True):
-        wanted = np.clip(np.rint(values.astype(np.float64)), low, high) + added
-        got = of_range.view(np.float16)
+    results = np.empty((len(ranges), values.size), np.int8)
+    getattr(library, f"rounded_{ways}")(pointer(ranges), len(ranges), pointer(values), values.size,
+                                        pointer(results))
+    for (low, high, zero), got in zip(ranges.tolist(), results, strict=True):
+        wanted = np.clip(np.rint(values.astype(np.float64)), low, high) + zero
         wrong = np.flatnonzero(got != wanted)
-        assert not wrong.size, (low, high, added, values[wrong[0]], got[wrong[0]])
+        assert not wrong.size, (low, high, zero, values[wrong[0]], got[wrong[0]])
 
 
 @needs_host
-def test_bytes_of_all_bounds(library):
+@pytest.mark.parametrize("ways", ["HalfPoints", "ShortPoints"])
+def test_bytes_of_all_bounds(library, ways):
     # With a zero point at either end, bounds less that are all that there are.
-    ranges = ranges_of(-128, 127, (-128, 127), 1536)
+    ranges = ranges_of(-128, 127, (-128, 127))
     random = np.random.default_rng(0)
     # Each eighth of them with other values: all ranges with all values would be millions.
     for some in np.array_split(ranges[random.permutation(len(ranges))], 8):
-        check(library, some, random.choice(ties(256), 150))
+        check(library, ways, some, random.choice(ties(256), 150))
 
 
 @needs_host
+@pytest.mark.parametrize("ways", ["HalfPoints", "ShortPoints"])
 @pytest.mark.parametrize("zero_point", [-128, -77, -1, 0, 5, 127])
-def test_bytes_of_all_values(library, zero_point):
+def test_bytes_of_all_values(library, ways, zero_point):
     bounds = [(-128, 127), (zero_point, 127), (-128, zero_point), (zero_point, zero_point),
               (-127, 126), (100, 127), (126, 127), (-128, -125)]
-    ranges = np.array([(low - zero_point, high - zero_point, zero_point + 1536)
-                       for low, high in bounds], np.float32)
-    check(library, ranges, ties(600))
+    ranges = np.array([(low - zero_point, high - zero_point, zero_point)
+                       for low, high in bounds], np.int32)
+    check(library, ways, ranges, ties(600))
 
 
 @needs_host
-def test_entries_of_tables(library):
-    ranges = np.array([(0 - zero, high - zero, zero + 1024) for zero in (0, 1, 511, 700, 1023)
-                       for high in (1023, 700, 1)], np.float32)
-    check(library, ranges, ties(2500))
+@pytest.mark.parametrize("ways", ["BesideEntries", "ShortEntries"])
+@pytest.mark.parametrize("zero_point", [0, 1, 511, 700, 1023])
+def test_entries_of_tables(library, ways, zero_point):
+    values = ties(2500)
+    numbers = np.empty(values.size, np.int32)
+    getattr(library, f"entries_{ways}")(zero_point, pointer(values), values.size, pointer(numbers))
+    assert np.array_equal(numbers, np.clip(np.rint(values.astype(np.float64)) + zero_point, 0,
+                                           1023))
 
 
 @needs_host
