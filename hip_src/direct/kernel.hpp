@@ -73,8 +73,9 @@ struct Direct : ConvKernel<T, Epilogue> {
           if (there) {
             const Given given = plane[(i * s.width + j) * pixel_step];
             if constexpr (Epilogue::of_floats)
-              value = static_cast<int8_t>(
-                  Epilogue::floats_of(args).integer(static_cast<float>(given)));
+              value = Epilogue::floats_of(args)
+                          .template bytes<1>([&](int) { return static_cast<float>(given); })
+                          .at[0];
             else if constexpr (Epilogue::scaled) value = scaled(given, args, image, c);
             else value = static_cast<Sum>(given);
             if constexpr (quantised) value -= zero;

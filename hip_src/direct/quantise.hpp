@@ -58,13 +58,11 @@ struct DirectQuantise : KernelOn<T, QuantiseArguments> {
     const auto points = FloatPoints::of(*static_cast<const float *>(args.multiplier),
                                         *static_cast<const int32_t *>(args.zero_point));
     each_vector<Written>(first, [&](int i, int channel) {
-      Pack<int8_t, Written> made;
-      DSCORE_UNROLL
-      for (int j = 0; j < Written; j++) {
-        const T value = given[(i * Written + j) / Read].at[(i * Written + j) % Read];
-        made.at[j] = static_cast<int8_t>(points.integer(static_cast<float>(value)));
-      }
-      write_vector(static_cast<int8_t *>(args.out) + place(channel), made);
+      const auto value_of = [&](int j) {
+        return static_cast<float>(given[(i * Written + j) / Read].at[(i * Written + j) % Read]);
+      };
+      write_vector(static_cast<int8_t *>(args.out) + place(channel),
+                   points.bytes<Written>(value_of));
     });
   }
 

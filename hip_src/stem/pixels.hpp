@@ -91,13 +91,11 @@ struct StemPixels {
     else return static_cast<float>(
         bits_as<Given>(static_cast<uint16_t>(unit.part(i / 2) >> i % 2 * 16)));
   }
-  // A pixel's integers.
+  // A pixel's integers; what is past its channels meets zeros of the filter.
   __device__ Word integers_of(const Unit &unit, int pixel) const {
-    int32_t integers[4] = {};
-    DSCORE_UNROLL
-    for (int c = 0; c < t::channels; c++)
-      integers[c] = floats.integer(float_of(unit, pixel * t::channels + c));
-    return bits_as<Word>(lowest_bytes<4>(integers));
+    return bits_as<Word>(floats.bytes<4>([&](int c) {
+      return float_of(unit, pixel * t::channels + least(c, t::channels - 1));
+    }));
   }
   __device__ Made made_of(const Unit &unit, bool there) const {
     constexpr int bytes = t::channels * t::size;  // of a pixel in memory

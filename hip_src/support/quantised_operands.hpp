@@ -36,13 +36,10 @@ struct QuantisedArguments : QuantisedOperands,
   void *out;
 };
 
-// Of the results: their zero point, and the bounds of what is added to it, as floats; the same for
-// two at a time, and for entries of a table; the residuals, what these count from and their
-// multiplier; a table, in memory or, of kernels that copy it, in LDS.
+// Of the results: their bounds and zero point, and those of entries of a table; the residuals, what
+// these count from and their multiplier; a table, in memory or, of kernels that copy it, in LDS.
 struct Points {
-  int32_t zero;
-  float low, high;
-  PairPoints pairs;
+  ByteRange range;
   EntryPoints entries;
   int32_t residual_zero;
   float residual_multiplier;
@@ -52,14 +49,15 @@ struct Points {
 
 // Integers of int8 for floats of x, by their multiplier and x's zero point.
 struct FloatPoints {
-  float multiplier, low, high;
-  int32_t zero;
+  float multiplier;
+  ByteRange range;
   static __device__ inline FloatPoints of(float multiplier, int32_t zero) {
-    return {multiplier, static_cast<float>(-128 - zero), static_cast<float>(127 - zero), zero};
+    return {multiplier, ByteRange::of(-128, 127, zero)};
   }
-  // Whose lowest byte is the integer.
-  __device__ inline int32_t integer(float value) const {
-    return nearest_within(value * multiplier, low, high) + zero;
+  // Of value_of(i), for each of Count.
+  template <int Count, class ValueOf>
+  __device__ inline Pack<int8_t, Count> bytes(ValueOf value_of) const {
+    return range.bytes<Count>([&](int i) { return rounded_product(value_of(i), multiplier); });
   }
 };
 

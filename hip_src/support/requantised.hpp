@@ -51,10 +51,7 @@ struct Requantised {
     const auto &points = raw.at;
     Points read = {};
     if constexpr (exact) {
-      read.zero = points[1];
-      const int32_t low = points[2] - points[1], high = points[3] - points[1];
-      read.low = static_cast<float>(low), read.high = static_cast<float>(high);
-      read.pairs = PairPoints::of(low, high, points[1]);
+      read.range = ByteRange::of(points[2], points[3], points[1]);
       read.entries = EntryPoints::of(points[1]);
     }
     if constexpr (Residual) {
@@ -201,21 +198,15 @@ struct Requantised {
   template <int Count, class ProductOf, class PointsLike>
   static __device__ inline Pack<int8_t, Count> bytes_of(ProductOf product_of,
                                                         const PointsLike &points) {
-#if defined(DSCORE_HALVES)
-    if constexpr (Count % 2 == 0 && !Table) {
-      Word pairs[Count / 2];
+    if constexpr (Table) {
+      int32_t results[Count];
       DSCORE_UNROLL
-      for (int i = 0; i < Count / 2; i++)
-        pairs[i] = points.pairs.pair(product_of(2 * i), product_of(2 * i + 1));
-      return lowest_bytes<Count>(pairs);
+      for (int i = 0; i < Count; i++)
+        results[i] = points.entry(points.entries.number(product_of(i)));
+      return lowest_bytes<Count>(results);
+    } else {
+      return points.range.template bytes<Count>(product_of);
     }
-#endif
-    int32_t results[Count];
-    DSCORE_UNROLL
-    for (int i = 0; i < Count; i++)
-      if constexpr (Table) results[i] = points.entry(points.entries.number(product_of(i)));
-      else results[i] = nearest_within(product_of(i), points.low, points.high) + points.zero;
-    return lowest_bytes<Count>(results);
   }
   template <int Count>
   static __device__ inline Pack<Out, Count> results_of(const int32_t *sums,

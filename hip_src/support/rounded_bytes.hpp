@@ -122,4 +122,37 @@ using PairPoints = HalfPoints;
 using EntryPoints = BesideEntries;
 #endif
 
+// Products as signed bytes between two bounds, of which one may be the zero point.
+struct ByteRange {
+  int32_t zero;
+  float low, high;  // less the zero point
+  PairPoints pairs;
+  static __device__ inline ByteRange of(int32_t low, int32_t high, int32_t zero) {
+    return {zero, static_cast<float>(low - zero), static_cast<float>(high - zero),
+            PairPoints::of(low - zero, high - zero, zero)};
+  }
+  // Whose lowest byte is the result.
+  __device__ inline int32_t integer(float product) const {
+    return nearest_within(product, low, high) + zero;
+  }
+  template <int Count, class ProductOf>
+  __device__ inline Pack<int8_t, Count> bytes(ProductOf product_of) const {
+#if defined(DSCORE_HALVES)
+    if constexpr (Count % 2 == 0) {
+      Word two[Count / 2];
+      DSCORE_UNROLL
+      for (int i = 0; i < Count / 2; i++)
+        two[i] = pairs.pair(product_of(2 * i), product_of(2 * i + 1));
+      return lowest_bytes<Count>(two);
+    } else
+#endif
+    {
+      int32_t integers[Count];
+      DSCORE_UNROLL
+      for (int i = 0; i < Count; i++) integers[i] = integer(product_of(i));
+      return lowest_bytes<Count>(integers);
+    }
+  }
+};
+
 }  // namespace dscore
