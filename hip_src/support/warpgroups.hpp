@@ -21,7 +21,7 @@
 
 namespace dscore {
 
-constexpr int warpgroup_threads = 128, warpgroup_rows = 64;
+constexpr int warpgroup_threads = 128, warpgroup_rows = 64, wavefront_rows = 16;
 constexpr int swizzled_row = 128, swizzled_tile = 1024;  // bytes
 
 // Where a byte lies that is `at` bytes behind a multiple of 1024.

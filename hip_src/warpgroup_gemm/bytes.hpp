@@ -136,14 +136,14 @@ struct NoColumnValues {
   __device__ NoColumnValues(const Arguments &, int, int, int) {}
 };
 
-// Rows of results from LDS to `out`, `pitch` apart there, by vectors: of `rows` and `columns` left
-// what a tile has.
+// A wavefront's rows of results from LDS to `out`, `pitch` apart there, by vectors: of `rows` and
+// `columns` left what a tile has.
 template <class t, class Result>
 __device__ inline void store_rows(Result *out, const unsigned char *results, int rows, int columns,
-                                  int pitch, int thread) {
+                                  int pitch, int lane) {
   constexpr int vector = 16 / static_cast<int>(sizeof(Result)), of_row = t::tile_n / vector;
   DSCORE_UNROLL_FEW
-  for (int at = thread; at < warpgroup_rows * of_row; at += warpgroup_threads) {
+  for (int at = lane; at < wavefront_rows * of_row; at += t::wavefront) {
     const int row = at / of_row, column = at % of_row * vector;
     if (row >= rows || column >= columns) continue;
     const unsigned char *from = results + row * t::result_pitch + column * int{sizeof(Result)};

@@ -27,20 +27,27 @@ struct TileResults {
   // By boxes, a span or rows, of a block's first tile or a later one; or sums unrounded.
   __device__ void finish(const Points &points, const Sum *sums, int first_m,
                          bool first) const {
-    const int row = of_group / t::wavefront * 16 + lane / 4;
+    const int row = of_group / t::wavefront * wavefront_rows + lane / 4;
     if constexpr (Roles::stores_sums) {
       store_sums(sums, first_m, row);
     } else {
       unsigned char *results = block.results_of_group(group);
       if (t::repeat > 1 && !first) {
-        if (of_group == 0) wait_stores<0>();
-        warpgroup_barrier<t::groups>(group);
+        if (!by_vectors() && of_group == 0) wait_stores<0>();
+        meet();
       }
       put(results, points, sums, first_m, row);
-      let_engine_see_lds();
-      warpgroup_barrier<t::groups>(group);
+      if (!by_vectors()) let_engine_see_lds();
+      meet();
       send(results, first_m);
     }
+  }
+  // Results leave by vectors of a wavefront's own rows, so that wavefronts do not wait for one
+  // another; else by boxes, or a span, of a warpgroup's.
+  __device__ bool by_vectors() const { return t::quantised && !block.whole_rows(); }
+  __device__ void meet() const {
+    if (by_vectors()) wavefront_barrier();
+    else warpgroup_barrier<t::groups>(group);
   }
   // A lane's sums, of a row of the tile and the eighth after it.
   __device__ void store_sums(const Sum *sums, int first_m, int row) const {
@@ -119,11 +126,13 @@ struct TileResults {
     constexpr int bytes = sizeof(Result);
     const int n = Roles::n(block.s), rows = least(warpgroup_rows, Roles::m(block.s) - first_m);
     auto *out = static_cast<Result *>(args.out) + first_m * n;
-    if (of_group == 0 && block.whole_rows()) {
+    if (by_vectors()) {
+      const int own = of_group / t::wavefront * wavefront_rows;
+      store_rows<t>(out + own * n + block.first_n, results + own * t::result_pitch, rows - own,
+                    n - block.first_n, n, lane);
+    } else if (of_group == 0 && block.whole_rows()) {
       if (rows > 0) store_span(out, results, rows * n * bytes);
       commit_stores();
-    } else if (t::quantised && !block.whole_rows()) {
-      store_rows<t>(out + block.first_n, results, rows, n - block.first_n, n, of_group);
     } else if (of_group == 0) {
       DSCORE_UNROLL
       for (int box = 0; box < t::result_boxes; box++) {
