@@ -17,6 +17,7 @@ from dscore.core.numerics import Permission
 from dscore.core.spec import Kind
 from dscore.torch.accelerated import Accelerated, become_accelerated, plain_class
 from dscore.torch.activations import write_elsewhere, write_in_place
+from dscore.torch.example import copied
 from dscore.torch.gains import measured
 from dscore.torch.modules import Conv2d
 from dscore.torch.report import Report, report_on
@@ -41,8 +42,8 @@ def accelerate(model: nn.Module, example: Any, *, fold: bool = True, inplace: bo
                arithmetic: Permission = "sum") -> Report:
     """Convolutions of a model by dscore, for inference and for training.
 
-    - *example*: the input that the model is called with, or a tuple of its inputs. Other inputs may
-      have other shapes; kernels are prepared for these.
+    - *example*: the input that the model is called with, or a tuple of its inputs, which stay as
+      they are. Other inputs may have other shapes; kernels are prepared for these.
     - *fold*: in eval mode, under ``torch.no_grad()``, the model runs as a graph. Batch norms,
       activations, additions (``x + block(x)``) and products with a scale by image and channel
       (squeeze-and-excitation) become part of the convolutions beside them.
@@ -218,7 +219,7 @@ def _hold_to_example(survey: Survey, plain: list[Tensor]) -> None:
 def _results(survey: Survey) -> list[Tensor]:
     """Tensors that the survey's model returns for its example, in eval mode."""
     with evaluating(survey.model):
-        output = survey.model(*survey.arguments)
+        output = survey.model(*copied(survey.arguments))
     return [one for one in tree_leaves(output) if isinstance(one, Tensor)]
 
 

@@ -41,6 +41,12 @@ def shapes_alone(model: nn.Module, arguments: tuple[Any, ...]) -> Iterator[tuple
         attributes.put_back()
 
 
+def copied(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments that a model may overwrite, as an activation in place does, without a change of the
+    caller's tensors."""
+    return tree_map(lambda one: one.clone() if isinstance(one, Tensor) else one, arguments)
+
+
 def arguments_seen(model: nn.Module, arguments: tuple[Any, ...]
                    ) -> tuple[dict[str, tuple[Any, ...]], Any]:
     """The arguments of each module at its first call without named ones; and the result."""
@@ -54,7 +60,7 @@ def arguments_seen(model: nn.Module, arguments: tuple[Any, ...]
         lambda _, args, named, name=name: see(name, args, named), with_kwargs=True)
         for name, module in model.named_modules() if not isinstance(module, torch.jit.ScriptModule)]
     try:
-        result = model(*arguments)
+        result = model(*copied(arguments))
     finally:
         for handle in handles:
             handle.remove()

@@ -151,7 +151,7 @@ def _report(calibration: Calibration, setting: Setting, layers: tuple[QuantizedL
     """The report, with the error of the quantised model on the calibration batches."""
     model, expected = calibration.model, calibration.expected
     with torch.no_grad():
-        results = [list(tensors_in(model(*batch))) for batch in calibration.batches]
+        results = [list(tensors_in(model(*batch))) for batch in calibration.batches()]
     steps = [type(one) for one in model.modules()]
     return QuantizationReport(
         setting.device.name, layers, steps.count(Quantize), steps.count(Dequantize),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from dscore.core.errors import SpecError, shown
-from dscore.torch.example import arguments_seen
+from dscore.torch.example import arguments_seen, copied
 from dscore.torch.quantize_graph import Observed, Observer, Part, parts_of, tensors_in
 from dscore.torch.quantize_values import range_of
 from dscore.torch.tracing import evaluating
@@ -29,15 +29,20 @@ class Calibration:
     """
 
     def __init__(self, model: nn.Module, batches: list[Batch], percentile: float | None) -> None:
-        self.model, self.batches = model, batches
+        self.model, self._batches = model, batches
         self.seen: dict[str, Batch] = {}
         with evaluating(model):
-            self.expected = [self._result(number) for number in range(len(batches))]
+            self.expected = [self._result(*numbered) for numbered in enumerate(self._batches)]
             self.parts, self.unfolded = parts_of(model, self.seen)
         self._places = {part: _places(model, part, self.parts) for part in self.parts}
         if not any(part.calls for part in self.parts):
             raise SpecError(_no_convolution(model, self.unfolded))
         self._observe_ranges(percentile)
+
+    def batches(self) -> Iterator[Batch]:
+        """Copies of the batches: a model may overwrite its input, as by an activation in place."""
+        for batch in self._batches:
+            yield copied(batch)
 
     def results(self, observer: Observer) -> Iterator[list[Tensor]]:
         """The results on each batch in floats, after the *observer* saw the values of all nodes."""
@@ -45,7 +50,7 @@ class Calibration:
             self.put(part, Observed(part, observer))
         try:
             with torch.no_grad():
-                for batch in self.batches:
+                for batch in self.batches():
                     yield list(tensors_in(self.model(*batch)))
         finally:
             for part in self.parts:
@@ -58,9 +63,8 @@ class Calibration:
         for parent, name in self._places[part]:
             setattr(parent, name, module)
 
-    def _result(self, number: int) -> list[Tensor]:
+    def _result(self, number: int, batch: Batch) -> list[Tensor]:
         """The model's result on a batch; what its modules are called with is `seen` then."""
-        batch = self.batches[number]
         if not all(bool(one.isfinite().all()) for one in tensors_in(batch)):
             raise SpecError(f"calibration batch {number} has values that are NaN or infinite; "
                             "leave such inputs out")

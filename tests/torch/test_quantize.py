@@ -155,6 +155,15 @@ def exact(quantized, x):
     return layer(quantized.second_1, z)
 
 
+@torch.no_grad()
+def test_a_model_that_overwrites_its_input_leaves_the_batches_as_they_are():
+    model = nn.Sequential(nn.Hardsigmoid(inplace=True), nn.Conv2d(3, 3, 1, groups=3)).eval()
+    batches = copy.deepcopy(BATCHES)
+    report = quantize(model, batches).report
+    assert len(report.quantized) == 1 and 0 < report.error < 0.02
+    assert all(map(torch.equal, batches, BATCHES))
+
+
 def test_an_outlier_makes_a_layer_worse_and_a_percentile_better():
     model = nn.Sequential(nn.Conv2d(4, 4, 3, groups=4), nn.Conv2d(4, 4, 1)).eval()
     x = torch.randn(4, 4, 16, 16, generator=torch.Generator().manual_seed(0))

@@ -24,7 +24,7 @@ from dscore.core.errors import SpecError  # noqa: E402
 SHARES = {torch.float32: 2e-4, torch.float16: 0.01, torch.bfloat16: 0.08}
 TIMES_PYTORCHS = 8
 # What `quantize` refuses some networks for.
-UNQUANTISED = "as PyTorch traces the model|no torch.nn.Conv2d|comes to a convolution in a graph"
+UNQUANTISED = "no torch.nn.Conv2d|comes to a convolution in a graph"
 COUNT = 400 if DEEP else 10
 
 
