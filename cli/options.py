@@ -70,8 +70,9 @@ Networks = Annotated[list[str] | None, typer.Option(
     help="Compare whole networks of PyTorch (repeatable), named as for dscore scan.")]
 Image = Annotated[str, typer.Option(
     "--input", metavar="1xCxHxW", help="With --network: shape of its input at batch 1.")]
-Train = Annotated[bool, typer.Option(
-    "--train", help="With --network: steps of training as well.")]
+Task = Annotated[str | None, typer.Option(
+    "--task", metavar="inference|training,...", show_default=False,
+    help="With --network: time inference, steps of training, or both.  [default: inference]")]
 Ablation = Annotated[bool, typer.Option(
     "--ablation", help="With --network: depthwise layers by dscore, pointwise ones, or both.")]
 Ways = Annotated[str | None, typer.Option(

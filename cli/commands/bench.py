@@ -99,7 +99,7 @@ def bench(
     plot: _Plot = None,
     network: options.Networks = None,
     image: options.Image = "1x3x224x224",
-    train: options.Train = False,
+    task: options.Task = None,
     ablation: options.Ablation = False,
     ways: options.Ways = None,
     replay: options.Replay = None,
@@ -116,7 +116,7 @@ def bench(
     \b
     dscore bench D1-D30 P1-P45 --out layers.csv --plot pictures
     dscore bench mobilenet_v2 --dtype float16 --layout nhwc --peer none
-    dscore bench --network mobilenet_v2 --network my_module:make --batch 1,32 --train
+    dscore bench --network mobilenet_v2 --network my_module:make --batch 32 --task training
 
     Ends with 1 if a kernel is wrong, 4 or 5 if a compiler or a device failed, 3 without a GPU
     unless --backend names what to time. A layer that PyTorch wins is no failure.
@@ -129,10 +129,10 @@ def bench(
 
         bench_network.require_alone(layers, replay, asdict(request))
         _exit(bench_network.run(bench_network.NetworkRequest(
-            tuple(network), image, train, ablation, ways, batch, backend, seed, plot, json,
+            tuple(network), image, task, ablation, ways, batch, backend, seed, plot, json,
             arithmetic, dtype, layout)))
-    if train or ablation or ways is not None:
-        raise SpecError("--train, --ablation and --ways are of whole networks: name --network")
+    if task is not None or ablation or ways is not None:
+        raise SpecError("--task, --ablation and --ways are of whole networks: name --network")
     if replay:
         from dscore.cli.commands import bench_replay
 

@@ -17,7 +17,7 @@ from dscore.cli.inputs import (
 )
 from dscore.cli.show.json import finite, print_json
 from dscore.cli.show.text import counted, print_note, progress
-from dscore.core.errors import DscoreError, SpecError, require_int
+from dscore.core.errors import DscoreError, SpecError, require_int, require_one_of
 
 if TYPE_CHECKING:
     from dscore.bench.ablation import AblationRow
@@ -35,7 +35,7 @@ class NetworkRequest:
 
     networks: tuple[str, ...]
     image: str
-    train: bool
+    task: str | None
     ablation: bool
     ways: str | None
     batch: str | None
@@ -62,11 +62,12 @@ def require_alone(layers: list[str] | None, replay: list[str] | None,
 def run(request: NetworkRequest) -> list[NetworkRow]:
     """Measure and report; the rows. What stopped the measurement is raised afterwards."""
     require_torch_package()
-    if request.dtype == "int8" and (request.train or request.ablation):
-        raise SpecError(f"{'--train' if request.train else '--ablation'} is of floats: a model of "
-                        "int8 has no gradients, and is quantised as a whole")
     began = time.perf_counter()
     comparison = _comparison(request)
+    training = "training" in comparison.tasks
+    if request.dtype == "int8" and (training or request.ablation):
+        raise SpecError(f"{'--task training' if training else '--ablation'} is of floats: a model "
+                        "of int8 has no gradients, and is quantised as a whole")
     measuring_backend(request.backend, _WITHOUT_GPU)
     workplace = workplace_of(request.backend, request.seed, request.arithmetic, request.dtype,
                              request.layout)
@@ -87,13 +88,18 @@ def _comparison(request: NetworkRequest) -> NetworkComparison:
     shape = image_shape_of(request.image)
     for network in request.networks:
         factory_of(network)
-    ways = WAYS if request.ways is None else tuple(
-        part.strip() for part in request.ways.split(",") if part.strip())
+    ways = WAYS if request.ways is None else _parts(request.ways)
     batches = tuple(require_int(int(part) if part.strip().isdecimal() else part, "--batch")
                     for part in (request.batch or _BATCHES).split(","))
-    tasks = TASKS if request.train else TASKS[:1]
+    tasks = TASKS[:1] if request.task is None else _parts(request.task)
+    for task in tasks or (request.task,):
+        require_one_of(task, "--task", TASKS)
     return NetworkComparison(request.networks, batches, shape, tasks, ways, request.backend,
                              request.seed)
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _measure(request: NetworkRequest, comparison: NetworkComparison, workplace: Workplace,

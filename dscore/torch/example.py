@@ -44,7 +44,7 @@ def shapes_alone(model: nn.Module, arguments: tuple[Any, ...]) -> Iterator[tuple
 def copied(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """Arguments that a model may overwrite, as an activation in place does, without a change of the
     caller's tensors."""
-    return tree_map(lambda one: one.clone() if isinstance(one, Tensor) else one, arguments)
+    return tuple(tree_map(lambda one: one.clone() if isinstance(one, Tensor) else one, arguments))
 
 
 def arguments_seen(model: nn.Module, arguments: tuple[Any, ...]

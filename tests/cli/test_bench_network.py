@@ -26,8 +26,8 @@ def _one_thread():
 @pytest.mark.deep
 def test_both_tasks_are_checked_and_timed(json_of, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    data = json_of("bench", *SMALL, "--train", "--ways", "default,channels_last", "--plot",
-                   tmp_path / "pictures")
+    data = json_of("bench", *SMALL, "--task", "inference,training", "--ways",
+                   "default,channels_last", "--plot", tmp_path / "pictures")
     rows = {(row["task"], row["method"]): row for row in data["rows"]}
     assert list(rows) == [(task, method) for task in ("inference", "training")
                           for method in ("dscore", "default", "channels_last")]
@@ -181,8 +181,21 @@ def test_a_network_in_int8_that_is_far_off_is_wrong(json_of, monkeypatch):
     assert "more than 3e-02" in data["rows"][1]["note"]
 
 
-@pytest.mark.parametrize("option", ["--train", "--ablation"])
+@pytest.mark.parametrize("option", ["--task training", "--ablation"])
 def test_a_network_in_int8_has_no_training_and_no_variants(call: Call, option):
-    result = call("bench", *SMALL, "--dtype", "int8", option)
+    result = call("bench", *SMALL, "--dtype", "int8", *option.split())
     assert result.code == 2
     assert f"{option} is of floats" in unwrapped(result.err)
+
+
+def test_steps_of_training_are_timed_alone(json_of):
+    data = json_of("bench", *SMALL, "--task", "training", "--ways", "default")
+    assert [(row["task"], row["method"], row["fault"]) for row in data["rows"]] == [
+        ("training", "dscore", ""), ("training", "default", "")]
+
+
+@pytest.mark.parametrize("task", ["", ",", "inference,sleeping"])
+def test_tasks_that_there_are_not_are_refused(call: Call, task):
+    result = call("bench", *SMALL, "--task", task)
+    assert result.code == 2
+    assert "--task must be one of inference, training; got" in unwrapped(result.err)
