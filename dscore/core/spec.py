@@ -30,7 +30,7 @@ Residual = Literal["before", "after"]  # the activation, to whose side it is add
 # Activations that a bound on either side computes.
 CLAMPS: tuple[Activation, ...] = ("relu", "relu6")
 LAYOUTS: tuple[str, ...] = get_args(Layout)
-ACTIVATIONS: tuple[str, ...] = get_args(Activation)
+ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 # Those by which results of floats take long, by exponentials or a handful of instructions more:
 # tiles of more wavefronts hide that.
 COSTLY_ACTIVATIONS: tuple[Activation, ...] = ("silu", "sigmoid", "hardswish", "hardsigmoid")

@@ -6,6 +6,7 @@ images, H200, docs/networks.md).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +16,10 @@ from torch.nn import functional
 
 from dscore.calling.arrays import dtype_name
 from dscore.core.problem import ConvProblem
-from dscore.core.spec import ConvSpec
+from dscore.core.spec import Activation, ConvSpec
 from dscore.torch.functional import conv2d
 from dscore.torch.operators import by_operators
+from dscore.torch.rewriting import activation_of
 from dscore.torch.tracing import has_hooks
 
 # Elements of a filter at most: those of classifiers; larger ones nobody has measured. And rows, of
@@ -39,9 +41,11 @@ def takes(x: Tensor, weight: Tensor, backend: str) -> bool:
                 or (backend == "auto" and not x.is_cuda)) and gains(x.shape[0], weight)
 
 
-def on_pixels(x: Tensor, w: Tensor, bias: Tensor | None, backend: str) -> Tensor:
+def on_pixels(x: Tensor, w: Tensor, bias: Tensor | None, backend: str,
+              activation: Activation | None = None) -> Tensor:
     """The layer of *x* (N, C) by a filter *w* of 1x1."""
-    return conv2d(x[:, :, None, None], w, bias, backend=backend)[:, :, 0, 0]
+    return conv2d(x[:, :, None, None], w, bias, activation=activation,
+                  backend=backend)[:, :, 0, 0]
 
 
 class Linear(nn.Linear):
@@ -70,21 +74,24 @@ class Linear(nn.Linear):
 
 @dataclass(eq=False)
 class PointwiseLinear:
-    """Linear layer of *module*, whose parameters it reads as they are at each call.
+    """Linear layer of *module*, whose parameters it reads as they are at each call, and the
+    activation behind it.
 
     Of what dscore's kernel does not take, and in programs that are traced, it is PyTorch's.
     """
 
     module: nn.Linear
     backend: str = "auto"
+    activation: Activation | None = None
     _filter: Any = field(default=None, init=False, repr=False)
     __name__ = "pointwise_linear"  # by which torch.fx names the nodes that call it
 
     def __call__(self, x: Tensor) -> Tensor:
         weight, bias = self.module.weight, self.module.bias
         if not takes(x, weight, self.backend):
-            return functional.linear(x, weight, bias)
-        return on_pixels(x, self._view_of(weight), bias, self.backend)
+            y = functional.linear(x, weight, bias)
+            return y if self.activation is None else getattr(functional, self.activation)(y)
+        return on_pixels(x, self._view_of(weight), bias, self.backend, self.activation)
 
     def _view_of(self, weight: Tensor) -> Tensor:
         """The filter: one tensor for as long as *weight* lies where it does, by which its call is
@@ -99,25 +106,39 @@ class PointwiseLinear:
         """The problem for so many rows."""
         spec = ConvSpec.make(self.module.in_features, self.module.out_features, 1,
                              dtype=dtype_name(self.module.weight),
-                             bias=self.module.bias is not None)
+                             bias=self.module.bias is not None, activation=self.activation)
         return ConvProblem(spec, images, 1, 1)
 
 
 def replace_linears(model: nn.Module, graph: fx.Graph, backend: str) -> list[ConvProblem]:
-    """Replace linear layers in a graph whose nodes have shapes; the problems of these."""
+    """Replace linear layers in a graph whose nodes have shapes, with the activations that alone use
+    what they give; the problems of these."""
     modules, problems = dict(model.named_modules()), []
     for node in list(graph.nodes):
         module = modules.get(str(node.target)) if node.op == "call_module" else None
         if type(module) is not nn.Linear or has_hooks(module) or not _taken(node, module):
             continue
-        layer, rows = PointwiseLinear(module, backend), node.all_input_nodes[0]
+        last, activation = _activated(node, modules)
+        layer, rows = PointwiseLinear(module, backend, activation), node.all_input_nodes[0]
         with graph.inserting_before(node):
             call = graph.call_function(layer, (rows,))
         call.meta.update(node.meta)
-        node.replace_all_uses_with(call)
-        graph.erase_node(node)
+        last.replace_all_uses_with(call)
+        for replaced in dict.fromkeys((last, node)):
+            graph.erase_node(replaced)
         problems.append(layer.problem(rows.meta["shape"][0]))
     return problems
+
+
+def _activated(node: fx.Node, modules: Mapping[str, nn.Module]
+               ) -> tuple[fx.Node, Activation | None]:
+    """The activation that alone uses what *node* gives, with its name; or *node* and none."""
+    user = next(iter(node.users)) if len(node.users) == 1 else node
+    module = modules.get(str(user.target)) if user.op == "call_module" else None
+    if user is node or user.all_input_nodes != [node] or (module is not None and has_hooks(module)):
+        return node, None
+    activation = activation_of(user, module)
+    return (node, None) if activation is None else (user, activation)
 
 
 def _taken(node: fx.Node, module: nn.Linear) -> bool:

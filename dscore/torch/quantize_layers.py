@@ -15,7 +15,7 @@ from torch import fx, nn
 from dscore.core.spec import CLAMPS, TABLED
 from dscore.torch.folding import FoldedConv
 from dscore.torch.pooling import keeps_axes
-from dscore.torch.rewriting import Rewriter
+from dscore.torch.rewriting import Rewriter, activation_of
 
 
 @dataclass(eq=False)
@@ -97,7 +97,7 @@ class Clamping(Rewriter):
     """
 
     def _takes(self, layer: FoldedConv, node: fx.Node, last: fx.Node) -> bool:
-        activation = self._activation(node, self._module(node))
+        activation = activation_of(node, self._module(node))
         is_norm = isinstance(self._module(node), nn.modules.batchnorm._BatchNorm)
         return (is_norm or activation in CLAMPS) and super()._takes(layer, node, last)
 
@@ -120,7 +120,7 @@ class Clamping(Rewriter):
         """An addition that is not part of another layer, and an activation."""
         last = one.node
         for node in self._followers(one.node):
-            activation = self._activation(node, self._module(node))
+            activation = activation_of(node, self._module(node))
             if not self._undisturbed(last, node):
                 return
             if activation is not None:

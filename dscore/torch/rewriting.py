@@ -16,7 +16,7 @@ from torch import fx, nn
 from torch.nn import functional
 
 from dscore.core.numerics import Permission
-from dscore.core.spec import ACTIVATIONS
+from dscore.core.spec import ACTIVATIONS, Activation
 from dscore.torch.folding import FoldedConv
 from dscore.torch.overwriting import changed_operand, may_change, operands_of
 from dscore.torch.tracing import has_hooks, is_conv
@@ -29,16 +29,28 @@ _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropo
              nn.FeatureAlphaDropout)
 # Modules that a graph is made without, or with, by their mode.
 MOODY = (*_NORMS, *_DROPOUTS)
-_MODULES: Mapping[type, str] = {nn.ReLU: "relu", nn.ReLU6: "relu6", nn.SiLU: "silu",
-                                nn.Hardswish: "hardswish", nn.Sigmoid: "sigmoid",
-                                nn.Hardsigmoid: "hardsigmoid"}
-_FUNCTIONS: Mapping[Any, str] = {
+_MODULES: Mapping[type, Activation] = {
+    nn.ReLU: "relu", nn.ReLU6: "relu6", nn.SiLU: "silu", nn.Hardswish: "hardswish",
+    nn.Sigmoid: "sigmoid", nn.Hardsigmoid: "hardsigmoid"}
+_FUNCTIONS: Mapping[Any, Activation] = {
     torch.relu: "relu", torch.relu_: "relu", functional.relu_: "relu", torch.sigmoid: "sigmoid",
     torch.sigmoid_: "sigmoid",
     **{getattr(functional, name): name for name in ACTIVATIONS}}
-_METHODS = {"relu": "relu", "relu_": "relu", "sigmoid": "sigmoid", "sigmoid_": "sigmoid"}
+_METHODS: Mapping[str, Activation] = {
+    "relu": "relu", "relu_": "relu", "sigmoid": "sigmoid", "sigmoid_": "sigmoid"}
 _ADDITIONS = {operator.add, operator.iadd, torch.add}
 _PRODUCTS = {operator.mul, operator.imul, torch.mul, torch.multiply}
+
+
+def activation_of(node: fx.Node, module: nn.Module | None) -> Activation | None:
+    """The activation of dscore's that a node is, which calls a *module* or a function."""
+    if type(module) is nn.Hardtanh:
+        return "relu6" if (module.min_val, module.max_val) == (0, 6) else None
+    if module is not None:
+        return _MODULES.get(type(module))
+    if node.op == "call_method":
+        return _METHODS.get(str(node.target))
+    return _FUNCTIONS.get(node.target) if node.op == "call_function" else None
 
 
 class Rewriter:
@@ -132,7 +144,7 @@ class Rewriter:
             layer.norm = module
         elif layer.reason:
             return False
-        elif (activation := self._activation(node, module)) is not None:
+        elif (activation := activation_of(node, module)) is not None:
             if layer.activation or layer.residual_after:
                 return False
             layer.activation = activation
@@ -141,15 +153,6 @@ class Rewriter:
         else:
             layer.residual, layer.residual_after = True, layer.activation is not None
         return True
-
-    def _activation(self, node: fx.Node, module: nn.Module | None) -> str | None:
-        if type(module) is nn.Hardtanh:
-            return "relu6" if (module.min_val, module.max_val) == (0, 6) else None
-        if module is not None:
-            return _MODULES.get(type(module))
-        if node.op == "call_method":
-            return _METHODS.get(str(node.target))
-        return _FUNCTIONS.get(node.target) if node.op == "call_function" else None
 
     def _is_residual(self, node: fx.Node, last: fx.Node) -> bool:
         """Whether *node* adds a tensor of the same shape, and changes none that others use."""

@@ -1,10 +1,12 @@
 """Means over pixels and linear layers of folded graphs: by dscore's kernels, and by PyTorch's."""
 
+import copy
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from accelerated_models import exact  # noqa: E402
+from accelerated_models import exact, program_of  # noqa: E402
 from torch import nn  # noqa: E402
 from torch_gpu import NAME, torch_gpu  # noqa: E402
 
@@ -84,6 +86,25 @@ def test_linear_layers_of_16_bits_are_launched_for_some_rows(dtype, launches):
         assert sorted(launches) == expected
         assert y.dtype is dtype
         assert (y - exact(model, many)).abs().max() < 0.05
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("activation", [nn.Hardswish(inplace=True), nn.SiLU(), nn.GELU()])
+def test_an_activation_becomes_part_of_the_linear_layer_before_it(activation, launches):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 6, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(1),
+                          nn.Linear(6, 8), activation, nn.Dropout(), nn.Linear(8, 4)).eval()
+    plain = copy.deepcopy(model)
+    dscore.torch.accelerate(model, X, backend=NAME)
+    called = [str(node.target) for node in program_of(model).graph.nodes]
+    assert ("4" in called) == isinstance(activation, nn.GELU)  # which no kernel has
+    for images in (2, 5):
+        x = torch.randn(images, 3, 6, 5)
+        launches.clear()
+        torch.testing.assert_close(model(x), plain(x), rtol=1e-4, atol=1e-5)
+        assert sorted(launches) == ["conv"] * 3 + ["mean"]
+    with torch.enable_grad():  # where the layers are called one by one
+        torch.testing.assert_close(model(X), plain(X), rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()
