@@ -2,7 +2,7 @@
 
 A kernel may begin before the one in front of it has ended (`Device.early_start`), so its duration
 holds the wait for that one. Ends come one after the other: the differences of neighbours add up to
-the time of the graph, and part it among its kernels (docs/networks.md).
+the time of the graph, and part it among its kernels (docs/network_notes.md).
 """
 
 from __future__ import annotations

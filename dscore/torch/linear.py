@@ -1,7 +1,7 @@
 """Linear layers as pointwise ones, on images of one pixel.
 
 PyTorch's took three times as long in float32, and 1.5 times in float16 (1280 to 1000 features of 32
-images, H200, docs/networks.md).
+images, H200, docs/network_notes.md).
 """
 
 from __future__ import annotations

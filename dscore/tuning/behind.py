@@ -1,9 +1,9 @@
 """Times of depthwise kernels behind the pointwise layer that writes their input, as in a network.
 
 Launches of one kernel behind itself overlap: the next one's rows are on their way while this one
-computes. Behind another layer a kernel takes its longest chain (docs/networks.md). A pointwise and
-a depthwise layer in turn rank the latter's tilings as networks do; for pointwise layers no such two
-layers were found.
+computes. Behind another layer a kernel takes its longest chain (docs/network_notes.md). A pointwise
+and a depthwise layer in turn rank the latter's tilings as networks do; for pointwise layers no such
+two layers were found.
 """
 
 from __future__ import annotations

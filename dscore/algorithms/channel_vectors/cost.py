@@ -55,7 +55,7 @@ HALVES = {"uneven": 0.3, "packed": 0.4}
 # compulsory byte that the compute unit with the most blocks has beside an even share. `packed`: of
 # what that unit has beside an even share where blocks come early, what counts. It and `alone` were
 # chosen by 1,648 timings at batch 64, most of tilings drawn at random. That few blocks of several
-# tiles crowd together, too, cold times do not show, but networks do (docs/networks.md).
+# tiles crowd together, too, cold times do not show, but networks do (docs/network_notes.md).
 BYTES = {"wavefront": 5.29, "fma": 0.333, "load": 0.365, "copy": 7.42, "convert": 0.227, "line":
          0.78, "lds": 0.463, "band": 510.0, "serial": 2.33, "block": 606.0, "memory": 1.14,
          "fill": 0.209, "first": 338.0, "norm": 1.5, "ahead": 943.0, "code": 0.87,

@@ -47,7 +47,7 @@ _MOST_BESIDE, _MOST_BESIDE_UNITS = 1.34, 1.8
 _MOST_REPEATED, _MOST_RESIDENT, _LEAST_FILLED, _MOST_LEFT_OVER = 8, 4, 0.83, 1.02
 _LEAST_REPEATED_THREADS, _MOST_REPEATED_BANDS = 96, 2
 # Seconds that the operands take to move, at least: smaller layers gained some when they followed
-# themselves, but took up to half as long again in networks (docs/networks.md).
+# themselves, but took up to half as long again in networks (docs/network_notes.md).
 _LEAST_MOVING_SECONDS = 2e-6
 # Wavefronts over the channels, and segments of columns, of matrix units.
 WAVES_C, SEGMENTS = (1, 2, 3, 4, 6, 8), (1, 2, 4, 7, 14)
