@@ -20,9 +20,6 @@ AHEAD_LIMIT = Limit("E-AHEAD", "ahead", "", "",
 # Blocks for each compute unit up to which row_reuse was seen to gain by working ahead
 # (docs/benchmark_notes.md).
 _MOST_BLOCKS = 32
-# LDS that CUDA takes of a compute unit for each block (CUDA C++ Programming Guide, compute
-# capability 9.0).
-_RESERVED_BYTES = 1024
 # Elements of all operands of the smallest layer whose blocks are spread. Blocks of less may lie
 # together: the next kernel's gain more by room beside them (docs/benchmark_notes.md).
 _SPREAD_ELEMENTS = 1 << 20
@@ -39,8 +36,9 @@ def spread_lds_bytes(plan: Plan) -> int:
     device, launch = plan.device, plan.launch
     elements = sum(one.elements for one in operands_of(plan.problem))
     share, unit = ceil_div(launch.blocks, device.compute_units), device.lds_granularity_bytes
-    asked = device.lds_bytes_per_cu // (share + 1) // unit * unit + unit - _RESERVED_BYTES
-    fits = (share * (asked + _RESERVED_BYTES) <= device.lds_bytes_per_cu
+    reserved = device.lds_reserved_bytes
+    asked = device.lds_bytes_per_cu // (share + 1) // unit * unit + unit - reserved
+    fits = (share * (asked + reserved) <= device.lds_bytes_per_cu
             and asked <= device.lds_bytes_per_block)
     crowds = (share + 1) * plan.use.waves <= device.waves_per_cu and asked > launch.lds_bytes
     spread = device.early_start and elements >= _SPREAD_ELEMENTS and fits and crowds

@@ -17,13 +17,13 @@ _FIELDS = ("vendor", "wavefront", "simds_per_cu", "waves_per_simd", "blocks_per_
            "threads_per_block", "registers_per_cu", "registers_per_thread", "register_granularity",
            "lds_bytes_per_cu", "lds_bytes_per_block", "lds_granularity_bytes", "fp32_lanes_per_cu",
            "transfers_per_clock")
-_CAPABILITIES = ("asynchronous_copies", "bulk_copies", "early_start", "warpgroups",
-                 "cluster_blocks", "matrix_types")
+_CAPABILITIES = ("lds_reserved_bytes", "asynchronous_copies", "bulk_copies", "early_start",
+                 "warpgroups", "cluster_blocks", "matrix_types")
 _DEFAULTS = {field.name: field.default for field in fields(Device)}
 # Of several architectures, the figure that all of them keep to: the least, but for granularities.
 _Pick = Callable[[list[Any]], Any]
 _PICKS: dict[str, _Pick] = {
-    "register_granularity": max, "lds_granularity_bytes": max,
+    "register_granularity": max, "lds_granularity_bytes": max, "lds_reserved_bytes": max,
     "matrix_types": lambda lists: tuple(sorted(set.intersection(*map(set, lists)))),
 }
 

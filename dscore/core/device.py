@@ -20,14 +20,15 @@ _MOST: dict[str, float] = {
     "compute_units": 4096, "simds_per_cu": 16, "waves_per_simd": 64, "blocks_per_cu": 1024,
     "threads_per_block": 1024, "registers_per_cu": 1 << 20, "registers_per_thread": 1024,
     "register_granularity": 256, "lds_bytes_per_cu": 1 << 20, "lds_bytes_per_block": 1 << 20,
-    "lds_granularity_bytes": 1 << 16, "l2_bytes": 1 << 36, "memory_bytes": 1 << 48,
+    "lds_granularity_bytes": 1 << 16, "lds_reserved_bytes": 1 << 16,
+    "l2_bytes": 1 << 36, "memory_bytes": 1 << 48,
     "fp32_lanes_per_cu": 1024, "clock_hz": 1e11, "bandwidth_bytes_per_second": 1e16,
     "cluster_blocks": 16, "measured_bandwidth_bytes_per_second": 1e16,
     "measured_fp32_flops": 1e18, "measured_launch_seconds": 1.0,
     "matrix_flops": 1e18, "measured_matrix_flops": 1e18,
 }
 # The least of those that are no counts.
-_LEAST = {"clock_hz": 1e6, "bandwidth_bytes_per_second": 1e6,
+_LEAST = {"lds_reserved_bytes": 0, "clock_hz": 1e6, "bandwidth_bytes_per_second": 1e6,
           "measured_bandwidth_bytes_per_second": 1e6, "measured_fp32_flops": 1e6,
           "measured_launch_seconds": 1e-9, "matrix_flops": 1e6, "measured_matrix_flops": 1e6}
 
@@ -76,6 +77,7 @@ class Device:
     fp32_lanes_per_cu: int
     clock_hz: float
     bandwidth_bytes_per_second: float
+    lds_reserved_bytes: int = 0  # of each block, beside its own (1,024 by CUDA, from sm_80 on)
     # What it can beside its limits; a file that does not say so describes a device that cannot.
     asynchronous_copies: bool = False  # to LDS, beside the wavefronts (cp.async, from sm_80 on)
     bulk_copies: bool = False  # of spans to LDS and back, at one thread's word (sm_90)
@@ -113,7 +115,7 @@ class Device:
 
     def _require_field(self, name: str, kind: str) -> None:
         if kind == "int":
-            count = require_int(getattr(self, name), name,
+            count = require_int(getattr(self, name), name, at_least=int(_LEAST.get(name, 1)),
                                 at_most=int(_MOST.get(name, MOST_INT)))
             object.__setattr__(self, name, count)
         elif kind == "bool":

@@ -35,6 +35,13 @@ def _round_up(value: Count, granularity: int) -> Count:
     return ceil_div(value, granularity) * granularity
 
 
+def _allocated(case: Case) -> Count:
+    """LDS that a block takes of its compute unit."""
+    device = case.device
+    return (_round_up(case.footprint.lds_bytes, device.lds_granularity_bytes)
+            + device.lds_reserved_bytes)
+
+
 DEVICE_LIMITS = (
     Limit("E-LDS", "shared memory", "B", "Eq. 4",
           lambda c: (c.footprint.lds_bytes, c.device.lds_bytes_per_cu // c.block_n), _per_block,
@@ -57,8 +64,8 @@ DEVICE_LIMITS = (
           lambda c: (c.footprint.lds_bytes, c.device.lds_bytes_per_block),
           legality=False, hardware=True),
     Limit("E-LDS-ALLOC", "allocated", "B", "",
-          lambda c: (_round_up(c.footprint.lds_bytes, c.device.lds_granularity_bytes),
-                     c.device.lds_bytes_per_cu // c.block_n), legality=False, hardware=True),
+          lambda c: (_allocated(c), c.device.lds_bytes_per_cu // c.block_n),
+          legality=False, hardware=True),
     Limit("E-BLOCKS", "blocks", "", "", lambda c: (c.block_n, c.device.blocks_per_cu),
           legality=False, hardware=True),
 )
@@ -109,8 +116,8 @@ def residency(case: Case, rules: Rules) -> Count:
     if rules == "hardware":
         registers = _round_up(case.wanted, device.register_granularity)
         waves = device.simds_per_cu * floor_div(device.registers_per_simd_lane, registers)
-        allocated = _round_up(footprint.lds_bytes, device.lds_granularity_bytes)
         blocks = np.minimum(np.minimum(blocks, floor_div(waves, footprint.waves)),
                             device.blocks_per_cu)
-        blocks = np.minimum(blocks, floor_div(device.lds_bytes_per_cu, np.maximum(allocated, 1)))
+        blocks = np.minimum(blocks, floor_div(device.lds_bytes_per_cu,
+                                              np.maximum(_allocated(case), 1)))
     return np.maximum(blocks, 1)

@@ -181,7 +181,8 @@ def test_a_wrong_device_names_file_and_field(tmp_path, changes, expected):
     or field.type.startswith("float")])
 def test_every_number_of_a_device_has_a_limit(field):
     good, kind = device("h200"), type(getattr(device("h200"), field))
-    for wrong in (kind(2**62), kind(-1), kind(0)):
+    none = () if field == "lds_reserved_bytes" else (kind(0),)
+    for wrong in (kind(2**62), kind(-1), *none):
         assert message(lambda value: dataclasses.replace(good, **{field: value}), wrong
                        ).startswith(f"{field} must be ")
 
@@ -245,8 +246,8 @@ def test_a_byte_order_mark_and_windows_lines_are_read(tmp_path):
     assert load_toml(path) == {"a": 1, "b": 2}
 
 
-CAPABILITIES = {"asynchronous_copies", "bulk_copies", "early_start", "warpgroups", "cluster_blocks",
-                "matrix_types"}
+CAPABILITIES = {"lds_reserved_bytes", "asynchronous_copies", "bulk_copies", "early_start",
+                "warpgroups", "cluster_blocks", "matrix_types"}
 
 
 def test_every_field_of_a_device_is_needed_a_capability_or_measured():

@@ -42,7 +42,8 @@ def test_an_unknown_part_has_its_drivers_figures_and_its_architectures_limits(
     for field in ("wavefront", "simds_per_cu", "waves_per_simd", "blocks_per_cu", "matrix_types",
                   "registers_per_cu", "registers_per_thread", "register_granularity",
                   "lds_bytes_per_cu", "lds_bytes_per_block", "lds_granularity_bytes",
-                  "fp32_lanes_per_cu", "asynchronous_copies", "early_start", "cluster_blocks"):
+                  "lds_reserved_bytes", "fp32_lanes_per_cu", "asynchronous_copies", "early_start",
+                  "cluster_blocks"):
         assert getattr(device, field) == getattr(relative, field), field
     assert device.assumed == ("bandwidth_bytes_per_second",)
     assert made.origins["compute_units"] == "the driver"

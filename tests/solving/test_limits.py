@@ -95,12 +95,14 @@ def test_the_most_is_kept_and_one_more_is_refused(code, most, more):
     assert broken(more)
 
 
-@pytest.mark.parametrize(("granularity", "allocated", "blocks"), [(512, 33_280, 1),
-                                                                  (128, 32_896, 2)])
-def test_lds_is_allocated_by_its_granularity(granularity, allocated, blocks):
-    """Two blocks of 32,896 bytes fit a CU to the byte, but not as whole granules of 512."""
+@pytest.mark.parametrize(("granularity", "reserved", "allocated", "blocks"), [
+    (512, 0, 33_280, 1), (128, 0, 32_896, 2), (128, 1024, 33_920, 1)])
+def test_lds_is_allocated_by_its_granularity(granularity, reserved, allocated, blocks):
+    """Two blocks of 32,896 bytes fit a CU to the byte, but not as whole granules of 512, nor beside
+    what a driver keeps of each."""
     tiling = tile(1, 64, 1, 4, 16)
-    device = replace(Z100SM, lds_bytes_per_cu=2 * 32_896, lds_granularity_bytes=granularity)
+    device = replace(Z100SM, lds_bytes_per_cu=2 * 32_896, lds_granularity_bytes=granularity,
+                     lds_reserved_bytes=reserved)
     verdict = validate(P28, tiling, device, block_n=2)
     assert {c.code: c.used for c in verdict.ledger if c.unit == "B"} == {
         "E-LDS": 32_896, "E-LDS-BLOCK": 32_896, "E-LDS-ALLOC": allocated}

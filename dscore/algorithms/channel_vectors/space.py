@@ -170,7 +170,8 @@ def _resident(once: SimpleNamespace, tiles: Count, count: int, problem: ConvProb
     waves = ceil_div(threads_of(columns, device.wavefront), device.wavefront)
     keep = (columns.repeat > 1) & (columns.repeat <= _MOST_REPEATED)
     keep &= (columns.repeat * blocks <= _MOST_LEFT_OVER * tiles) & (blocks <= units)
-    keep &= (blocks >= _LEAST_FILLED * units) & (count * lds <= device.lds_bytes_per_cu)
+    keep &= (blocks >= _LEAST_FILLED * units) & (count * (lds + device.lds_reserved_bytes)
+                                                <= device.lds_bytes_per_cu)
     return select(columns, keep & (count * waves <= device.waves_per_cu))
 
 

@@ -79,5 +79,6 @@ def resident(problem: ConvProblem, t: Any, device: Device) -> tuple[Count, Count
         a_simd = floor_div(device.registers_per_simd_lane, granules)
         return np.maximum(np.minimum(a_simd * device.simds_per_cu // waves, most_waves), 1)
 
-    lds = np.maximum(device.lds_bytes_per_cu // (ring_bytes(problem, t) + 1024), 1)
+    of_block = ring_bytes(problem, t) + device.lds_reserved_bytes
+    lds = np.maximum(floor_div(device.lds_bytes_per_cu, np.maximum(of_block, 1)), 1)
     return held(tiles), np.minimum(held(multiplying(problem, t, device)), lds)
