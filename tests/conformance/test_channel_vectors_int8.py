@@ -77,16 +77,18 @@ def test_the_reference_gives_the_exact_integers(plan):
 
 
 # The plan, the file and its source as it is, and with its fault.
+# Of 5x5 taps, two of whose rows share a word.
+PAIRED = next(plan for plan in PLANS if "k5p2" in plan.token)
 FAULTS = {
     "padding by 0": (
         PLANS[0], "channel_vectors/integer_walk.hpp", "(zero & 0xFF)", "(0 & 0xFF)"),
     "the taps of odd columns where those of even ones are": (
         PLANS[0], "channel_vectors/integer_walk.hpp", "<< -first * 8", "<< 0"),
     "the taps of a pair's other row": (
-        PLANS[12], "channel_vectors/integer_walk.hpp", "row_taps(v, f - 1, Of::whole",
+        PAIRED, "channel_vectors/integer_walk.hpp", "row_taps(v, f - 1, Of::whole",
         "row_taps(v, f, Of::whole"),
     "the row before last where the one before is": (
-        PLANS[12], "channel_vectors/integer_walk.hpp", "before[offset][q] = row[offset][q];",
+        PAIRED, "channel_vectors/integer_walk.hpp", "before[offset][q] = row[offset][q];",
         "if (i % 2 == 0) before[offset][q] = row[offset][q];"),
     "what is beside a wide tile's image left out": (
         PLANS[7], "channel_vectors/tile.hpp", "column + Columns <= width",
@@ -106,10 +108,12 @@ FAULTS = {
         PLANS[6], "support/requantised.hpp", "entry(points.entries.number(product_of(i)))",
         "entry(points.entries.number(product_of(i)) + 1)"),
     "a table's first entry is none": (
-        PLANS[9], "support/rounded_bytes.hpp", "beside_bits + low, zero",
-        "beside_bits + low + 1, zero"),
+        PLANS[9], "support/rounded_bytes.hpp",
+        "return clamped_sum(integers.of(product), less, table_entries - 1);",
+        "return greatest(clamped_sum(integers.of(product), less, table_entries - 1), 1);"),
     "a table's last entry is none": (
-        PLANS[9], "support/rounded_bytes.hpp", "high + zero}", "high + zero - 1}"),
+        PLANS[9], "support/rounded_bytes.hpp", "less, table_entries - 1);",
+        "less, table_entries - 2);"),
     "half of a table": (
         PLANS[9], "support/requantised.hpp", "at < table_entries;", "at < table_entries / 2;"),
     "the next tile's padding left out": (
@@ -125,8 +129,8 @@ FAULTS = {
         PLANS[11], "channel_vectors/block.hpp", "return false;\n    __syncthreads();",
         "return false;"),
     "half away from zero": (
-        PLANS[5], "support/integers.hpp", "(value + beside) - (beside - integer)",
-        "__builtin_roundf(value) + integer"),
+        PLANS[5], "support/rounded_bytes.hpp", "std::rint(product + even)",
+        "std::round(product) + even"),
     "two results in the order of the other two": (
         PLANS[0], "support/integers.hpp", "selector(0, 2, 4, 6)", "selector(4, 6, 0, 2)"),
 }

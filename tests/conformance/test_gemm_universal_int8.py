@@ -119,13 +119,14 @@ FAULTS = {
         BESIDE, "gemm_universal/operands.hpp", """      if (!there) return;
       write_vector(lds + at, change""", "      write_vector(lds + at, change"),
     "the scaled integers counted from 0": (
-        FIRST, "support/byte_scaling.hpp", "twice(static_cast<float>(to))", "twice(0.0f)"),
+        BESIDE, "support/byte_scaling.hpp", "nearest_within(product, low, high) + to",
+        "nearest_within(product, low, high)"),
     "a factor that is not rounded to float16": (
         BESIDE, "support/byte_scaling.hpp", "half_of(factors(scale, scale), 0)",
         "static_cast<float>(scale) * multiplier"),
     "the residual added after the bounds": (
-        FIRST, "support/requantised.hpp", "HalfPoints::of(read.low, read.high,",
-        "HalfPoints::of(read.low - 9, read.high,"),
+        FIRST, "support/requantised.hpp", "ByteRange::of(points[2], points[3],",
+        "ByteRange::of(points[2] - 9, points[3],"),
     "the residual of another pixel": (
         FIRST, "gemm_universal/kernel.hpp", "(values, of_row, points, at)",
         "(values, of_row, points, at ^ 1)"),

@@ -98,8 +98,8 @@ FAULTS = {
         NVIDIA[2], "support/integers.hpp", "  return static_cast<int>(total);",
         "  return static_cast<int16_t>(total);"),
     "half rounded up": (
-        NVIDIA[4], "support/integers.hpp", "(value + beside) - (beside - integer)",
-        "__builtin_floorf(value + 0.5f) + integer"),
+        NVIDIA[4], "support/rounded_bytes.hpp", "std::rint(product + even)",
+        "std::floor(product + 0.5) + even"),
     "neighbouring channels of another fragment": (
         WHOLE, "implicit_gemm_universal/byte_lanes.hpp", "q * t::group + e / 2) * 4",
         "q * t::group + (t::group - 1 - e / 2)) * 4"),

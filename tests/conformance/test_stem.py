@@ -82,7 +82,7 @@ def test_the_reference_is_right(plan):
 
 
 FIRST, ODD, RESIDUAL, ZERO, SEVERAL = FLOATS[0], FLOATS[3], BYTES[1], BYTES[0], FLOATS[9]
-OF_FLOATS = BYTES[7]
+OF_FLOATS = next(plan for plan in BYTES if "infloat16" in plan.token)
 KERNEL, PIXELS, LANES = "stem/kernel.hpp", "stem/pixels.hpp", "stem/lanes.hpp"
 # The plan, the file and its source as it is, and with its fault.
 FAULTS = {
@@ -106,13 +106,11 @@ FAULTS = {
     "a row of the filter twice": (
         FIRST, LANES, "piece + row * Layer::dilation_h * t::row_bytes", "piece"),
     "floats that are cut off": (
-        OF_FLOATS, "support/quantised_operands.hpp",
-        "nearest_within(value * multiplier, low, high) + zero",
-        "static_cast<int32_t>(between(value * multiplier, low, high)) + zero"),
+        OF_FLOATS, "support/rounded_bytes.hpp", "std::rint(product + even)",
+        "std::floor(product + even)"),
     "floats past the range that wrap": (
-        OF_FLOATS, "support/quantised_operands.hpp",
-        "nearest_within(value * multiplier, low, high) + zero",
-        "nearest_within(value * multiplier, low - 9.0f, high + 9.0f) + zero"),
+        OF_FLOATS, "support/quantised_operands.hpp", "ByteRange::of(-128, 127, zero)",
+        "ByteRange::of(-137, 136, zero)"),
     "the second float of a word twice": (
         OF_FLOATS, PIXELS, ">> i % 2 * 16", ">> 16"),
     "a channel past the last": (

@@ -61,6 +61,19 @@ def unoptimised(copy):
     return backend
 
 
+def _report_of(plan, backend):
+    """What is said of *plan* on random data, of several such the first that shows a fault: a zero
+    point of 0 or a scale of 1 may hide it."""
+    for seed in range(4):
+        try:
+            accuracy = check_plan(backend, plan, seed)
+        except DscoreError as failed:
+            return str(failed)
+        if not accuracy.ok:
+            break
+    return str(accuracy)
+
+
 def reports_of(plan, copy, monkeypatch, words=None):
     """What is said of *plan* on the sources *copy*, for each order of lanes.
 
@@ -69,10 +82,7 @@ def reports_of(plan, copy, monkeypatch, words=None):
     reports = {}
     for order in ORDERS:
         monkeypatch.setenv("DSCORE_LANE_ORDER", order)
-        try:
-            reports[order] = str(check_plan(unoptimised(copy), plan, 0))
-        except DscoreError as failed:
-            reports[order] = str(failed)
+        reports[order] = _report_of(plan, unoptimised(copy))
         if words and words in reports[order]:
             break
     return reports
