@@ -1,9 +1,6 @@
 // Floats that become signed bytes: rounded, clamped and counted from a zero point.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-
 #include "support/halves.hpp"
 
 namespace dscore {
@@ -68,8 +65,9 @@ struct NearestIntegers {
   double even;
   static NearestIntegers beside(int32_t even) { return {static_cast<double>(even)}; }
   int32_t of(float product) const {
-    const double nearest = std::rint(product + even);
-    return nearest > 0 ? static_cast<int32_t>(std::min(nearest, 0x1p30)) : 0;
+    constexpr double most = 0x1p30;
+    const double nearest = __builtin_rint(product + even);
+    return nearest > 0 ? static_cast<int32_t>(nearest < most ? nearest : most) : 0;
   }
 #else
   float even;

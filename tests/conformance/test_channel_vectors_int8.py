@@ -129,7 +129,7 @@ FAULTS = {
         PLANS[11], "channel_vectors/block.hpp", "return false;\n    __syncthreads();",
         "return false;"),
     "half away from zero": (
-        PLANS[5], "support/rounded_bytes.hpp", "std::rint(product + even)",
+        PLANS[5], "support/rounded_bytes.hpp", "__builtin_rint(product + even)",
         "std::round(product) + even"),
     "two results in the order of the other two": (
         PLANS[0], "support/integers.hpp", "selector(0, 2, 4, 6)", "selector(4, 6, 0, 2)"),

@@ -98,7 +98,7 @@ FAULTS = {
         NVIDIA[2], "support/integers.hpp", "  return static_cast<int>(total);",
         "  return static_cast<int16_t>(total);"),
     "half rounded up": (
-        NVIDIA[4], "support/rounded_bytes.hpp", "std::rint(product + even)",
+        NVIDIA[4], "support/rounded_bytes.hpp", "__builtin_rint(product + even)",
         "std::floor(product + 0.5) + even"),
     "neighbouring channels of another fragment": (
         WHOLE, "implicit_gemm_universal/byte_lanes.hpp", "q * t::group + e / 2) * 4",

@@ -86,7 +86,7 @@ FAULTS = {
         PLANS[7], "support/integers.hpp", "  return static_cast<int>(total);",
         "  return static_cast<int16_t>(total);"),
     "half rounded up": (
-        PLANS[4], "support/rounded_bytes.hpp", "std::rint(product + even)",
+        PLANS[4], "support/rounded_bytes.hpp", "__builtin_rint(product + even)",
         "std::floor(product + 0.5) + even"),
     "taps of the phase before": (
         PLANS[4], WALK, "taps[f][Words::phase(c)][word], sum", "taps[f][0][word], sum"),

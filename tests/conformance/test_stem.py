@@ -106,7 +106,7 @@ FAULTS = {
     "a row of the filter twice": (
         FIRST, LANES, "piece + row * Layer::dilation_h * t::row_bytes", "piece"),
     "floats that are cut off": (
-        OF_FLOATS, "support/rounded_bytes.hpp", "std::rint(product + even)",
+        OF_FLOATS, "support/rounded_bytes.hpp", "__builtin_rint(product + even)",
         "std::floor(product + even)"),
     "floats past the range that wrap": (
         OF_FLOATS, "support/quantised_operands.hpp", "ByteRange::of(-128, 127, zero)",
