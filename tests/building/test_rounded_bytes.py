@@ -9,10 +9,10 @@ HOST = """
 #include "support/byte_scaling.hpp"
 using namespace dscore;
 // Of every range [low, high] of `ranges` and its zero point, all values: their lowest bytes.
-template <class PairPointsLike>
+template <class PointsLike>
 void rounded(const int32_t *ranges, int count, const float *values, int n, int8_t *results) {
   for (int i = 0; i < count; i++, ranges += 3) {
-    const auto points = PairPointsLike::of(ranges[0], ranges[1], ranges[2]);
+    const auto points = PointsLike::of(ranges[0], ranges[1], ranges[2]);
     for (int at = 0; at < n; at += 2, results += 2) {
       const Word two = points.pair(values[at], values[at + 1]);
       results[0] = byte_of(two, 0), results[1] = byte_of(two, 2);
@@ -69,11 +69,11 @@ def ties(size):
                           ).astype(np.float32)
 
 
-def check(library, ways, ranges, values):
+def check(library, points, ranges, values):
     values = values[:values.size // 2 * 2]
     results = np.empty((len(ranges), values.size), np.int8)
-    getattr(library, f"rounded_{ways}")(pointer(ranges), len(ranges), pointer(values), values.size,
-                                        pointer(results))
+    rounded = getattr(library, f"rounded_{points}")
+    rounded(pointer(ranges), len(ranges), pointer(values), values.size, pointer(results))
     for (low, high, zero), got in zip(ranges.tolist(), results, strict=True):
         wanted = np.clip(np.rint(values.astype(np.float64)), low, high) + zero
         wrong = np.flatnonzero(got != wanted)
@@ -81,34 +81,35 @@ def check(library, ways, ranges, values):
 
 
 @needs_host
-@pytest.mark.parametrize("ways", ["HalfPoints", "ShortPoints"])
-def test_bytes_of_all_bounds(library, ways):
+@pytest.mark.parametrize("points", ["HalfPoints", "ShortPoints"])
+def test_bytes_of_all_bounds(library, points):
     # With a zero point at either end, bounds less that are all that there are.
     ranges = ranges_of(-128, 127, (-128, 127))
     random = np.random.default_rng(0)
     # Each eighth of them with other values: all ranges with all values would be millions.
     for some in np.array_split(ranges[random.permutation(len(ranges))], 8):
-        check(library, ways, some, random.choice(ties(256), 150))
+        check(library, points, some, random.choice(ties(256), 150))
 
 
 @needs_host
-@pytest.mark.parametrize("ways", ["HalfPoints", "ShortPoints"])
+@pytest.mark.parametrize("points", ["HalfPoints", "ShortPoints"])
 @pytest.mark.parametrize("zero_point", [-128, -77, -1, 0, 5, 127])
-def test_bytes_of_all_values(library, ways, zero_point):
+def test_bytes_of_all_values(library, points, zero_point):
     bounds = [(-128, 127), (zero_point, 127), (-128, zero_point), (zero_point, zero_point),
               (-127, 126), (100, 127), (126, 127), (-128, -125)]
     ranges = np.array([(low - zero_point, high - zero_point, zero_point)
                        for low, high in bounds], np.int32)
-    check(library, ways, ranges, ties(600))
+    check(library, points, ranges, ties(600))
 
 
 @needs_host
-@pytest.mark.parametrize("ways", ["BesideEntries", "ShortEntries"])
+@pytest.mark.parametrize("entries", ["BesideEntries", "ShortEntries"])
 @pytest.mark.parametrize("zero_point", [0, 1, 511, 700, 1023])
-def test_entries_of_tables(library, ways, zero_point):
+def test_entries_of_tables(library, entries, zero_point):
     values = ties(2500)
     numbers = np.empty(values.size, np.int32)
-    getattr(library, f"entries_{ways}")(zero_point, pointer(values), values.size, pointer(numbers))
+    numbered = getattr(library, f"entries_{entries}")
+    numbered(zero_point, pointer(values), values.size, pointer(numbers))
     assert np.array_equal(numbers, np.clip(np.rint(values.astype(np.float64)) + zero_point, 0,
                                            1023))
 
