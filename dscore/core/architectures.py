@@ -20,7 +20,8 @@ _FIELDS = ("vendor", "wavefront", "simds_per_cu", "waves_per_simd", "blocks_per_
 _CAPABILITIES = ("lds_reserved_bytes", "asynchronous_copies", "bulk_copies", "early_start",
                  "warpgroups", "cluster_blocks", "matrix_types")
 _DEFAULTS = {field.name: field.default for field in fields(Device)}
-# Of several architectures, the figure that all of them keep to: the least, but for granularities.
+# Of several architectures, the figure that all of them keep to: the least, but for granularities
+# and what is reserved.
 _Pick = Callable[[list[Any]], Any]
 _PICKS: dict[str, _Pick] = {
     "register_granularity": max, "lds_granularity_bytes": max, "lds_reserved_bytes": max,

@@ -27,7 +27,7 @@ _MOST: dict[str, float] = {
     "measured_fp32_flops": 1e18, "measured_launch_seconds": 1.0,
     "matrix_flops": 1e18, "measured_matrix_flops": 1e18,
 }
-# The least of those that are no counts.
+# The least of those that are no counts of one and more.
 _LEAST = {"lds_reserved_bytes": 0, "clock_hz": 1e6, "bandwidth_bytes_per_second": 1e6,
           "measured_bandwidth_bytes_per_second": 1e6, "measured_fp32_flops": 1e6,
           "measured_launch_seconds": 1e-9, "matrix_flops": 1e6, "measured_matrix_flops": 1e6}

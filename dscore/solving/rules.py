@@ -36,10 +36,15 @@ def _round_up(value: Count, granularity: int) -> Count:
 
 
 def _allocated(case: Case) -> Count:
-    """LDS that a block takes of its compute unit."""
+    """LDS that a block takes of its compute unit, with what its driver keeps."""
     device = case.device
     return (_round_up(case.footprint.lds_bytes, device.lds_granularity_bytes)
             + device.lds_reserved_bytes)
+
+
+def _kept_by_driver(case: Case) -> str:
+    kept = case.device.lds_reserved_bytes
+    return f"{kept:,} B of it kept by the driver" if kept else ""
 
 
 DEVICE_LIMITS = (
@@ -64,7 +69,7 @@ DEVICE_LIMITS = (
           lambda c: (c.footprint.lds_bytes, c.device.lds_bytes_per_block),
           legality=False, hardware=True),
     Limit("E-LDS-ALLOC", "allocated", "B", "",
-          lambda c: (_allocated(c), c.device.lds_bytes_per_cu // c.block_n),
+          lambda c: (_allocated(c), c.device.lds_bytes_per_cu // c.block_n), _kept_by_driver,
           legality=False, hardware=True),
     Limit("E-BLOCKS", "blocks", "", "", lambda c: (c.block_n, c.device.blocks_per_cu),
           legality=False, hardware=True),

@@ -19,6 +19,7 @@ from dscore.core.problem import ConvProblem
 from dscore.core.spec import Activation, ConvSpec
 from dscore.torch.functional import conv2d
 from dscore.torch.operators import by_operators
+from dscore.torch.remainder import ACTIVATIONS
 from dscore.torch.rewriting import activation_of
 from dscore.torch.tracing import has_hooks
 
@@ -90,7 +91,7 @@ class PointwiseLinear:
         weight, bias = self.module.weight, self.module.bias
         if not takes(x, weight, self.backend):
             y = functional.linear(x, weight, bias)
-            return y if self.activation is None else getattr(functional, self.activation)(y)
+            return y if self.activation is None else ACTIVATIONS[self.activation](y)
         return on_pixels(x, self._view_of(weight), bias, self.backend, self.activation)
 
     def _view_of(self, weight: Tensor) -> Tensor:

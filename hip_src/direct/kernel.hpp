@@ -73,9 +73,7 @@ struct Direct : ConvKernel<T, Epilogue> {
           if (there) {
             const Given given = plane[(i * s.width + j) * pixel_step];
             if constexpr (Epilogue::of_floats)
-              value = Epilogue::floats_of(args)
-                          .template bytes<1>([&](int) { return static_cast<float>(given); })
-                          .at[0];
+              value = Epilogue::floats_of(args).byte(static_cast<float>(given));
             else if constexpr (Epilogue::scaled) value = scaled(given, args, image, c);
             else value = static_cast<Sum>(given);
             if constexpr (quantised) value -= zero;

@@ -54,6 +54,9 @@ struct FloatPoints {
   static __device__ inline FloatPoints of(float multiplier, int32_t zero) {
     return {multiplier, ByteRange::of(-128, 127, zero)};
   }
+  __device__ inline int8_t byte(float value) const {
+    return bytes<1>([=](int) { return value; }).at[0];
+  }
   // Of value_of(i), for each of Count.
   template <int Count, class ValueOf>
   __device__ inline Pack<int8_t, Count> bytes(ValueOf value_of) const {

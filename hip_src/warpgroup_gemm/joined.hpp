@@ -58,7 +58,7 @@ struct SharedTile {
 
   __device__ SharedTile(const Products &block_, const Arguments &args_)
       : block(block_), args(args_), first_m(block_.row_block * t::tile_m),
-        row(block_.thread / t::wavefront * 16 + block_.thread % t::wavefront / 4),
+        row(block_.thread / t::wavefront * wavefront_rows + block_.thread % t::wavefront / 4),
         column(block_.thread % t::wavefront % 4 * 2) {}
 
   // Before sums are handed over, all blocks must be there, which costs nothing where they say so

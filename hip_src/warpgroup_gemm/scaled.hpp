@@ -101,7 +101,7 @@ struct ScaledRows {
   __device__ ScaledRows(const Scales &scales_, const Products &products, int first_m, int group_)
       : scales(scales_), own(products.factors_of_group(group_)), group(group_),
         lane(products.thread % t::wavefront),
-        row(products.thread % warpgroup_threads / t::wavefront * 16) {
+        row(products.thread % warpgroup_threads / t::wavefront * wavefront_rows) {
     const auto &s = products.s;
     const int area = image_rows(s), of_group = first_m + group * warpgroup_rows;
     const int image = (t::quantised ? of_group : first_m) / area;

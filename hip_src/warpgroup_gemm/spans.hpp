@@ -16,7 +16,8 @@ struct SpanRows {
   int lane, row;  // the wavefront's first row in its warpgroup
 
   __device__ explicit SpanRows(int thread)
-      : lane(thread % t::wavefront), row(thread % warpgroup_threads / t::wavefront * 16) {}
+      : lane(thread % t::wavefront),
+        row(thread % warpgroup_threads / t::wavefront * wavefront_rows) {}
 
   // Rows that are `pitch` bytes long. What follows a row is of the next one, and its filters are
   // zeros; of floats, which may be infinite there, it counts as zeros. Rows of bytes that begin
