@@ -61,7 +61,7 @@ struct BesideEntries {
 // are the integer. What is less than 0 becomes 0, and what is far past all bounds stays so. The
 // integer that is added is even, so that of two nearest ones the even one stays even.
 struct NearestIntegers {
-#if defined(DSCORE_HOST)  // where a program may have had such floats be taken for 0
+#if defined(DSCORE_HOST)  // whose program may take such floats for 0, as PyTorch can be told to
   double even;
   static NearestIntegers beside(int32_t even) { return {static_cast<double>(even)}; }
   int32_t of(float product) const {
@@ -83,7 +83,7 @@ struct NearestIntegers {
 };
 
 // Two results in the halves of a word, whose lowest bytes they are. An integer counts from the
-// lower bound, or from one before it, where that is even.
+// lower bound, or from one less than an odd bound, so that what is added stays even.
 struct ShortPoints {
   NearestIntegers integers;
   Word less, most, lowest;
@@ -101,7 +101,7 @@ struct ShortPoints {
   }
 };
 
-// The number of a table's entry for a product, by the same way.
+// The number of a table's entry for a product, in the same way.
 struct ShortEntries {
   NearestIntegers integers;
   int32_t less;
