@@ -41,14 +41,12 @@ class _Gate(LockstepKernel):
         require_launch(plan, self.problem.batch * self.t.cluster, self.t.threads)
 
     def allocate(self, blocks: Blocks) -> None:
-        """Registers: sums, the elements of a vector; LDS: sums of parts, means, both layers'."""
+        """Registers: sums, the elements of a vector; and LDS."""
         shape = self.shape
         self.blocks = blocks
         self.sums = blocks.registers("sums", shape.unit)
         self.values = blocks.registers("a vector", shape.vector)
-        self.held = [blocks.lds_tile(name, int(count)) for name, count in (
-            ("sums", shape.means_at), ("means", shape.partial_at - shape.means_at),
-            ("parts of sums", shape.between_at - shape.partial_at), ("results", self.between))]
+        self.held = [blocks.lds_tile(name, int(count)) for name, count in shape.lds.items()]
 
     def run(self, image: Ints) -> None:
         """The gates of some images."""

@@ -11,7 +11,7 @@
 
 #include "gate/rows.hpp"
 #include "gate/shape.hpp"
-#include "support/bulk_copy.hpp"
+#include "support/mailbox.hpp"
 #include "support/requantised.hpp"
 
 namespace dscore {
@@ -69,12 +69,18 @@ struct Gate : KernelOn<T, GateArguments<T>, 1u << 2 | 1u << 4> {
   using SecondProducts = RowProducts<threads, wavefront, t::share, t::between, second_vector>;
   using FirstRows = FilterRows<FirstProducts, W, first_vector, threads, wavefront>;
   using SecondRows = FilterRows<SecondProducts, W, second_vector, threads, wavefront>;
-  // LDS: sums of the parts, means of a share, its sums of the first layer, this layer's results.
+  // LDS: sums of the parts; of a share's pixels by each sharer; means of the share; sums of the
+  // first layer by each block, and this layer's results; mailboxes for what other blocks send.
   static constexpr int rounded_up(int numbers) { return ceil_div(numbers, 8) * 8; }
-  static constexpr int means_at = rounded_up(t::parts * t::slice);
+  static constexpr int shared_at = rounded_up(t::parts * t::slice);
+  static constexpr int means_at =
+      shared_at + (t::sharers > 1 ? rounded_up(t::sharers * t::share) : 0);
   static constexpr int partial_at = means_at + rounded_up(t::share);
-  static constexpr int between_at = partial_at + rounded_up(t::between);
-  static constexpr int lds_bytes = 4 * (between_at + rounded_up(t::between));
+  static constexpr int between_at = partial_at + rounded_up(cluster * t::between);
+  static constexpr int mailboxes_at = between_at + rounded_up(t::between);
+  static constexpr int mailbox_bytes =
+      cluster > 1 ? 2 * static_cast<int>(sizeof(TransferBarrier)) : 0;
+  static constexpr int lds_bytes = 4 * mailboxes_at + mailbox_bytes;
   // Of loads that a thread has under way before it adds what the first has brought.
   static constexpr int loads = 8;
 
@@ -89,11 +95,24 @@ struct Gate : KernelOn<T, GateArguments<T>, 1u << 2 | 1u << 4> {
   const Shape &s;
   // The channels with which this block goes on.
   int first, count;
+  float *lds;
+  Mailbox<t::sharers> of_sharers;
+  Mailbox<cluster> of_blocks;
 
   __device__ Gate(const Arguments &given, const Shape &shape)
       : args(given), s(shape), first(slice() * t::slice + sharer() * t::share),
         count(greatest(least(least(t::share, t::slice - sharer() * t::share),
-                             t::channels - first), 0)) {}
+                             t::channels - first), 0)),
+        lds(block_lds<float, lds_bytes / 4>()),
+        of_sharers{reinterpret_cast<TransferBarrier *>(lds + mailboxes_at)},
+        of_blocks{of_sharers.barrier + 1} {
+    if constexpr (cluster == 1) return;
+    if (threadIdx.x == 0) {
+      of_sharers.prepare(t::sharers * count * 4);
+      of_blocks.prepare(cluster * t::between * 4);
+    }
+    announce_block();
+  }
 
   static __device__ void fetch_ahead(const Arguments &args, const Shape &s) {
     prefetch_share<W>(args.w, t::channels * t::between, blocks(s));
@@ -101,7 +120,6 @@ struct Gate : KernelOn<T, GateArguments<T>, 1u << 2 | 1u << 4> {
   }
 
   __device__ void run(const Arguments &) {
-    auto *const lds = block_lds<float, lds_bytes / 4>();
     const W *w = static_cast<const W *>(args.w), *second_w = static_cast<const W *>(args.second_w);
     const W *bias = First::biased ? static_cast<const W *>(args.bias) : nullptr;
     const W *second_bias =
@@ -121,40 +139,35 @@ struct Gate : KernelOn<T, GateArguments<T>, 1u << 2 | 1u << 4> {
     Sum *sums = reinterpret_cast<Sum *>(lds);
     sum_pixels(sums);
     float *means = lds + means_at, *partial = lds + partial_at, *between = lds + between_at;
+    if constexpr (cluster > 1) wait_for_cluster();
     join(sums, mean, means);
-    first_rows.multiply(means, [&](int row, float sum) { partial[row] = sum; });
-    meet();
+    first_rows.multiply(means, [&](int row, float sum) {
+      DSCORE_UNROLL
+      for (int to = 0; to < cluster; to++)
+        of_blocks.send(partial + rank() * t::between + row, to, sum);
+    });
+    of_blocks.wait();
     DSCORE_UNROLL
     for (int i = 0; i < rounds; i++) {
       const int row = threadIdx.x + i * threads;
       if (row < t::between)
-        between[row] = First::activate(sum_of_blocks(partial + row) +
+        between[row] = First::activate(sum_of_all<cluster>(partial + row, t::between) +
                                        static_cast<float>(addends[i].elements().at[0]));
     }
     __syncthreads();
-    if constexpr (cluster > 1) arrive_at_cluster();
     W *out = static_cast<W *>(args.out) + image() * t::channels + first;
     second_rows.multiply(between, [&](int row, float sum) {
       out[row] = static_cast<W>(Second::activate(sum));
     });
-    // A block's LDS is there for as long as the block is.
-    if constexpr (cluster > 1) wait_for_cluster();
   }
 
-  static __device__ float sum_of_blocks(const float *own) {
-    float sum = of_block(own, 0);
+  // Of numbers that several have sent, so many of each.
+  template <int Senders, class Number>
+  static __device__ Number sum_of_all(const Number *sent, int of_each) {
+    Number sum = sent[0];
     DSCORE_UNROLL
-    for (int other = 1; other < cluster; other++) sum += of_block(own, other);
+    for (int other = 1; other < Senders; other++) sum += sent[other * of_each];
     return sum;
-  }
-  static __device__ void meet() {
-    if constexpr (cluster > 1) cluster_barrier();
-    else __syncthreads();
-  }
-  template <class Number>
-  static __device__ Number of_block(const Number *own, int other) {
-    if constexpr (cluster > 1) return read_of_block(own, other);
-    else return *own;
   }
 
   // Sums of each part's pixels: to LDS, the channels of a part side by side.
@@ -206,29 +219,26 @@ struct Gate : KernelOn<T, GateArguments<T>, 1u << 2 | 1u << 4> {
     __syncthreads();
     if constexpr (t::runs > 1) join_runs(sums);
     constexpr int left = t::runs > 1 ? t::runs : t::parts;
-    if constexpr (t::sharers > 1) {
-      DSCORE_ROLLED
-      for (int at = threadIdx.x; at < t::slice; at += threads)
-        sums[at] = sum_of(sums + at, left);
-      cluster_barrier();
-    }
     DSCORE_ROLLED
     for (int at = threadIdx.x; at < t::slice; at += threads) {
-      const int c = t::channel_at(at) - sharer() * t::share;
-      if (!inside(c, count)) continue;
-      Sum sum;
-      if constexpr (t::sharers > 1) {
-        sum = of_block(sums + at, slice());
-        DSCORE_UNROLL
-        for (int other = 1; other < t::sharers; other++)
-          sum += of_block(sums + at, other * t::slices + slice());
-      } else {
-        sum = sum_of(sums + at, left);
-      }
-      means[c] = mean(sum);
+      const int channel = t::channel_at(at), owner = channel / t::share;
+      if (slice() * t::slice + channel >= t::channels) continue;
+      const Sum sum = sum_of(sums + at, left);
+      if constexpr (t::sharers == 1) means[channel] = mean(sum);
+      else
+        of_sharers.send(shared() + sharer() * t::share + channel % t::share,
+                        owner * t::slices + slice(), sum);
+    }
+    if constexpr (t::sharers > 1) {
+      of_sharers.wait();
+      DSCORE_ROLLED
+      for (int c = threadIdx.x; c < count; c += threads)
+        means[c] = mean(sum_of_all<t::sharers>(shared() + c, t::share));
     }
     __syncthreads();
   }
+  // Sums of each sharer, of the channels with which this block goes on.
+  __device__ Sum *shared() const { return reinterpret_cast<Sum *>(lds + shared_at); }
   static __device__ Sum sum_of(const Sum *sums, int parts) {
     Sum sum = sums[0];
     DSCORE_UNROLL_FEW

@@ -120,7 +120,7 @@ inline bool operands_were_inside() {
 }
 
 inline bool boxes_arrived() {
-  return !device.arrivals.count || fail("%d boxes of tensors came to LDS that nobody waited for",
+  return !device.arrivals.count || fail("%d boxes or numbers came to LDS that nobody waited for",
                                         device.arrivals.count);
 }
 

@@ -185,6 +185,19 @@ __device__ inline void cluster_barrier() {
   arrive_at_cluster();
   wait_for_cluster();
 }
+// The first half where blocks are only to be there, or still there: it orders no memory. The other
+// one waits until all that the block has written to memory is seen by the whole device.
+__device__ inline void announce_block() {
+#if defined(__CUDACC__)
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+// The end of a block that has read others' LDS, which is there for as long as its block is: all
+// that was read has been used.
+__device__ inline void leave_cluster() {
+  announce_block();
+  wait_for_cluster();
+}
 
 // What one of the blocks holds where the lane's own does.
 template <class Sum>

@@ -135,11 +135,11 @@ FAULTS = {
     "a pixel too many": (FEW, KERNEL, "at + i * shares < end);", "at + i * shares <= end);"),
     "a part left out": (FEW, KERNEL, "for (int part = 1; part < parts; part++) sum +=",
                         "for (int part = 2; part < parts; part++) sum +="),
-    "a block's sums left out": (FEW, KERNEL, "for (int other = 1; other < cluster; other++) sum",
-                                "for (int other = 2; other < cluster; other++) sum"),
-    "a sharer's sums left out": (FEW, KERNEL, "for (int other = 1; other < t::sharers; other++)",
-                                 "for (int other = 2; other < t::sharers; other++)"),
-    "channels in another order": (FEW, SHAPE, "return at % row / quad * unit + at / row * quad",
+    "a block's sums left out": (FEW, KERNEL, "sum_of_all<cluster>(partial + row, t::between)",
+                                "sum_of_all<cluster - 2>(partial + row, t::between)"),
+    "a sharer's sums left out": (FEW, KERNEL, "sum_of_all<t::sharers>(shared() + c, t::share)",
+                                 "sum_of_all<t::sharers - 1>(shared() + c, t::share)"),
+    "channels in another order": (LONG, SHAPE, "return at % row / quad * unit + at / row * quad",
                                   "return at % row / quad * quad + at / row * quad"),
     "lanes that are not joined": (FEW, ROWS, "sum += DSCORE_SHFL_DOWN(sum, by, Wavefront);", ""),
     "vectors of a share's end": (ODD, KERNEL, "t::channels | t::slice | t::share",
@@ -154,9 +154,8 @@ FAULTS = {
     "the first layer without its activation": (
         FEW, KERNEL, "between[row] = First::activate(", "between[row] = ("),
     "the zero point left out": (BYTES, SUMS, "sum - pixels * zero", "sum"),
-    "no wait for the other blocks": (
-        FEW, KERNEL, "    if constexpr (cluster > 1) cluster_barrier();\n"
-        "    else __syncthreads();\n", ""),
+    "a number to another block": (FEW, KERNEL, "partial + rank() * t::between + row, to, sum",
+                                  "partial + to * t::between + row, rank(), sum"),
 }
 
 
@@ -164,6 +163,13 @@ FAULTS = {
 @pytest.mark.parametrize("fault", mostly_deep(FAULTS, "a block's sums left out"))
 def test_a_planted_fault_is_caught(fault, tmp_path, monkeypatch):
     require_caught(tmp_path, monkeypatch, *FAULTS[fault], "WRONG")
+
+
+@needs_compiler
+@pytest.mark.parametrize("box", [deep("of_blocks"), "of_sharers"])
+def test_numbers_that_nobody_waits_for_are_caught(box, tmp_path, monkeypatch):
+    require_caught(tmp_path, monkeypatch, FEW, KERNEL, f"{box}.wait();", "__syncthreads();",
+                   "that nobody waited for")
 
 
 @pytest.mark.deep

@@ -17,6 +17,8 @@ from dscore.core.tiling import Tiling
 _LINE_VECTORS = 8
 # Numbers of LDS at whose multiples its parts begin.
 _ALIGNED = 8
+# Numbers in whose place barriers lie, of what sharers send and of what blocks do.
+_MAILBOXES = 2 * 4
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,7 @@ class GateShape:
     of_run: Count
     first: RowProducts
     second: RowProducts
-    means_at: Count  # numbers of LDS before them
-    partial_at: Count
-    between_at: Count
+    lds: dict[str, Count]  # numbers
     lds_bytes: Count
 
 
@@ -124,18 +124,19 @@ def shape_of(problem: ConvProblem, t: Any, wavefront: int) -> GateShape:
     widest = VECTOR_BYTES // spec.out_element.bytes
     share = share_units * unit
     # The greatest power of two that divides all: a slice's last sharer may have less than a share.
-    numbers = channels | slice_ | share
-    first_vector = np.minimum(numbers & -numbers, widest)
+    divided = channels | slice_ | share
+    first_vector = np.minimum(divided & -divided, widest)
     second_vector = np.minimum(between & -between, widest)
-    means_at = _aligned(parts * slice_)
-    partial_at = means_at + _aligned(share)
-    between_at = partial_at + _aligned(between)
+    lds = {"sums": _aligned(parts * slice_),
+           "sums of sharers": (t.sharers > 1) * _aligned(t.sharers * share),
+           "means": _aligned(share), "sums of blocks": _aligned(t.cluster * between),
+           "results": _aligned(between), "mailboxes": (t.cluster > 1) * _MAILBOXES}
     return GateShape(
         vector, unit, slices, slice_units, slice_, share, columns, parts, runs,
         ceil_div(parts, runs),
         RowProducts.of(t.threads, wavefront, between, share, first_vector),
         RowProducts.of(t.threads, wavefront, share, between, second_vector),
-        means_at, partial_at, between_at, WORD_BYTES * (between_at + _aligned(between)))
+        lds, WORD_BYTES * sum(lds.values()))
 
 
 def _aligned(numbers: Count) -> Count:
