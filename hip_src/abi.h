@@ -1,7 +1,7 @@
 /* What a kernel library exports: plain C, included by its C++ units and parsed by cffi. */
 
 /* Changes when anything below does. */
-#define DSCORE_ABI 10
+#define DSCORE_ABI 11
 
 /* The layouts of images: batch, channels, height, width; or the channels last. */
 #define DSCORE_NCHW 0
@@ -47,7 +47,9 @@ typedef struct {
   int element_bytes; /* of an image's element */
   long long (*workspace_bytes)(const dscore_shape *shape);
   dscore_launch launch;
-  dscore_launch launch_behind; /* the same behind another kernel's launch, as in a network */
+  /* The same behind the launch of another of these kernels, which writes none of its operands but
+   * images, residuals and scales: the others are read before that kernel has ended. */
+  dscore_launch launch_behind;
 } dscore_kernel;
 
 /* A launch but for its operands. */

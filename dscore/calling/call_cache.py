@@ -56,10 +56,10 @@ class PreparedCall:
         size_bytes = self._kernel.workspace_bytes
         return (self.memory(example, size_bytes),) * (size_bytes > 0)
 
-    @property
-    def start_behind(self) -> Callable[..., int]:
-        """The launch behind another kernel's: of operands, workspace, a stream; see `failure`."""
-        return self._kernel.start_on(self.index, True)
+    def start(self, behind: bool) -> Callable[..., int]:
+        """The launch, or one *behind* another kernel's (`Launchable.start_on`): of operands,
+        workspace, a stream; see `failure`."""
+        return self._kernel.start_on(self.index, behind)
 
     @property
     def workspace_bytes(self) -> int:

@@ -113,7 +113,9 @@ class Launchable(Protocol):
     Operands come in the operation's order (as x, w, bias, out); 0 stands for no bias.
     ``start_on(device, behind)`` is `launch` for those who look after its code themselves: a
     function of the addresses and a stream that returns 0, MISPLACED, or a code that `failure` tells
-    the error of. *behind*: of a launch that follows another kernel's, as in a network.
+    the error of. *behind*: of a launch right behind another one of dscore's on its stream, which
+    writes none of its operands but images, residuals and scales: others may be read while that one
+    runs.
     """
 
     start_on: Callable[[int, bool], Callable[..., int]]

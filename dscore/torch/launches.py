@@ -15,9 +15,10 @@ from dscore.calling.call_cache import PreparedCall
 class Launch(NamedTuple):
     """Launch that is all a step does with some arguments.
 
-    *operands* are the kernel's inputs in their order: the place of one among the arguments, a
-    tensor that is the same each time, or None. *new* makes the tensor of the result. *lays*, where
-    there is one, makes of the first argument the tensor that the kernel takes.
+    *operands* are the kernel's inputs in their order: the place of one among the arguments, which
+    are images, residuals and scales, a tensor that is the same each time, or None. *new* makes the
+    tensor of the result. *lays*, where there is one, makes of the first argument the tensor that
+    the kernel takes.
     """
 
     call: PreparedCall

@@ -27,6 +27,7 @@ MISS = object()
 # Of the arena's parts, what every kernel's operands are aligned to.
 _ALIGNMENT_BYTES = 512
 _MOST_FORMS = 16  # of inputs, that are not linked
+_NO_WORK = ("placeholder", "get_attr", "output")  # nodes that give a device nothing to do
 
 
 class Recording:
@@ -162,6 +163,7 @@ class _Linked(Emission):
         self._at = {node: at for at, node in enumerate(self._nodes)}
         self._arena = Arena()
         self._guarded: set[fx.Node] = set()
+        self._behind = False  # whether the kernel before, on the stream, is that of a launch
         self._inputs = [node for node in self._nodes if node.op == "placeholder"]
         self.whole = True
         first = next(one for one in recording.launches.values() if one.constants)
@@ -198,6 +200,7 @@ class _Linked(Emission):
     def _lines(self, node: fx.Node) -> list[str]:
         launch = self._launch_of(node)
         if launch is None:
+            self._behind &= node.op in _NO_WORK
             return super()._lines(node)
         ended = [one for one in node.all_input_nodes
                  if self._last[one] is node and not self._is_internal(one)]
@@ -218,7 +221,9 @@ class _Linked(Emission):
         addresses = [*(self._operand(node, launch, one) for one in launch.operands), result]
         if call.workspace_bytes:
             addresses.append(f"_base + {self._arena.place(call.workspace_bytes, at, at)}")
-        lines.append(f"_code = {self._bind(call.start_behind)}({', '.join(addresses)}, _stream)")
+        start = self._bind(call.start(self._behind and launch.lays is None))
+        lines.append(f"_code = {start}({', '.join(addresses)}, _stream)")
+        self._behind = True
         if launch.lays is not None:  # whose memory may be given away at once: on this stream, later
             lines.insert(-1, f"_laid = {self._bind(launch.lays)}({self._value(node.args[0])})")
             lines.append("del _laid")

@@ -125,11 +125,37 @@ struct ChannelBlock : View::template Kernel<T, Results> {
       prefetch_span(w + first, (end - first) / whole * whole);
   }
 
-  __device__ void start_loads() const {
+  static constexpr bool reads_constants_first = true;
+  // Starts the load of the filters, and of whatever else was asked for before.
+  __device__ void start_filters() const {
     start_load_filters<T, filters, t::copy_w, t::threads>(
         lds + filters_at, w + first_channel * L::taps,
         (s.out_channels - first_channel) * L::taps, thread);
+    commit_copies();
+  }
+  // Calls take() once the filters have come, and starts the load of the first tile. Behind another
+  // kernel, which is making the image, the filters are first; else both are on the way by then.
+  template <class Take>
+  __device__ void take_filters(const KernelBefore &before, const Take &take, int32_t zero = 0) {
+    if (!before.behind) start_first_tile(zero);
+    wait_copies_but<t::bands>(before.behind ? 0 : t::bands);
+    __syncthreads();
+    take();
+    if (!before.behind) return;
+    before.wait_for_images();
+    start_first_tile(zero);
+  }
+  // Zero: of bytes, what is outside the image. It comes from memory as the image does, so that
+  // nothing is made of it before it must be.
+  __device__ void start_first_tile(int32_t zero) {
+    const auto fill = [&] { tile.fill = static_cast<uint32_t>(zero & 0xFF) * 0x01010101u; };
+    if constexpr (t::ahead) admit_next_kernel();
+    if constexpr (Tile::filled && !fills_later) fill();
     start_tile(true);
+    if constexpr (Tile::filled && fills_later) {
+      fill();
+      tile.fill_outside(lds, thread);
+    }
   }
   // Starts the load of the tile to `pixels`, band by band; of none past the block's last.
   __device__ void start_tile(bool there) const {

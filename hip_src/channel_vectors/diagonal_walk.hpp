@@ -223,9 +223,9 @@ struct DiagonalWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
     }
   }
 
-  __device__ void run(const Arguments &args) {
-    if constexpr (t::ahead) admit_next_kernel();
-    Block::start_loads();
+  __device__ void run(const Arguments &args, const KernelBefore &before) {
+    before.wait_for_constants();
+    Block::start_filters();
     float biases[groups][2];
     DSCORE_UNROLL
     for (int q = 0; q < groups; q++)
@@ -233,10 +233,10 @@ struct DiagonalWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
       for (int v = 0; v < 2; v++)
         biases[q][v] = Results::bias_of(
             args, least(channel + q * 8 + lane % 4 * 2 + v, s.out_channels - 1));
+    Block::take_filters(before, [&] { load_taps(); });
     DSCORE_UNROLL
     for (int band = 0; band < t::bands; band++) {
       Block::wait_for(band);
-      if (band == 0) load_taps();
       walk(band, args, biases);
     }
     __syncthreads();  // what a neighbour stored is written before

@@ -231,50 +231,45 @@ struct IntegerWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
     }
   }
 
-  __device__ void run(const Arguments &args) {
-    if constexpr (t::ahead) admit_next_kernel();
-    // What is outside the image is x's zero point, which comes from memory as the image does.
+  __device__ void run(const Arguments &args, const KernelBefore &before) {
+    before.wait_for_constants();
     const int32_t zero = Results::zero_of(args);
-    tile.fill = static_cast<Word>(zero & 0xFF) * 0x01010101u;
     int8_t *const table = lds + Block::table_at;
     if constexpr (!t::banked) Results::copy_table(args, table, thread, threads);
-    Block::start_loads();
+    Block::start_filters();
     const bool present = thread < t::used_threads && channel < s.out_channels &&
                          out_column < Images::out_width(s);
     // All that comes from memory is asked for before any of it is waited for; compilers subtract
     // points of each other as soon as they have read them, so these come last.
     if (present) load_channels(args);
-    const Points points = points_in_lds(args, table);
-    bool first_tile = true;
+    TableOfBanks banks;
+    if constexpr (t::banked) banks.ask(args.table, thread);
+    const auto raw_points = Results::read_points(args);
+    Points points;
+    Block::take_filters(before, [&] {
+      points = points_in_lds(Results::points_of(args, raw_points), banks, table);
+      if (present) begin(zero);
+    }, zero);
     DSCORE_ROLLED
     do {
       Block::start_next();
-      if (first_tile) tile.fill_outside(lds, thread);
       if (t::repeat > 1) place_lane();
       const bool live = present && out_row < Images::out_height(s);
       Block::each_band([&](auto constant) {
-        constexpr int band = decltype(constant)::value;
-        // A lane without rows in the first tile may have some in the next.
-        if (t::repeat > 1 && band == 0 && first_tile && present) begin(zero);
-        if (!live) return;
-        if (t::repeat == 1 && band == 0) begin(zero);
-        this->template walk<band>(args, points);
+        if (live) this->template walk<decltype(constant)::value>(args, points);
       });
-      first_tile = false;
     } while (Block::go_to_next());
   }
   // Points of all results, whose table is in LDS; a table for each bank comes by registers.
-  __device__ Points points_in_lds(const Arguments &args, int8_t *table) const {
+  struct NoBanks {};
+  using TableOfBanks = std::conditional_t<t::banked, BankedTable<threads>, NoBanks>;
+  __device__ Points points_in_lds(dscore::Points points, const TableOfBanks &banks,
+                                  int8_t *table) const {
+    if constexpr (Results::table_bytes > 0) points.table = table;
     if constexpr (t::banked) {
-      BankedTable<threads> banks;
-      banks.ask(args.table, thread);
-      auto points = BankedPoints::of(Results::points_of(args), thread);
       banks.put(reinterpret_cast<unsigned char *>(table), thread);
-      points.table = table;
-      return points;
+      return BankedPoints::of(points, thread);
     } else {
-      Points points = Results::points_of(args);
-      if constexpr (Results::table_bytes > 0) points.table = table;
       return points;
     }
   }

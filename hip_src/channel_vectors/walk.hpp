@@ -129,30 +129,26 @@ struct ChannelWalk : ChannelBlock<T, Tiling, View, Shape_, Results> {
     }
   }
 
-  __device__ void run(const Arguments &args) {
-    if constexpr (t::ahead) admit_next_kernel();
-    Block::start_loads();
+  __device__ void run(const Arguments &args, const KernelBefore &before) {
+    before.wait_for_constants();
+    Block::start_filters();
     const bool present = thread < t::used_threads && channel < s.out_channels &&
                          out_column < Images::out_width(s);
     float biases[t::vector];
     DSCORE_UNROLL
     for (int v = 0; v < t::vector; v++)
       biases[v] = Results::bias_of(args, least(channel + v, s.out_channels - 1));
-    bool first_tile = true;
+    Block::take_filters(before, [&] {
+      if (present) load_taps();
+    });
     DSCORE_ROLLED
     do {
       Block::start_next();
       if (t::repeat > 1) place_lane();
       const bool live = present && out_row < Images::out_height(s);
       Block::each_band([&](auto constant) {
-        constexpr int band = decltype(constant)::value;
-        // A lane without rows in the first tile may have some in the next.
-        if (t::repeat > 1 && band == 0 && first_tile && present) load_taps();
-        if (!live) return;
-        if (t::repeat == 1 && band == 0) load_taps();
-        this->template walk<band>(args, biases);
+        if (live) this->template walk<decltype(constant)::value>(args, biases);
       });
-      first_tile = false;
     } while (Block::go_to_next());
   }
 };

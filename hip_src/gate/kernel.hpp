@@ -55,7 +55,7 @@ struct Gate : KernelOn<T, GateArguments<T>, 1u << 2 | 1u << 4> {
   using Sum = typename MeanOfSums<T>::Sum;
   static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
   static constexpr int cluster = t::cluster, alignment = 16;
-  static constexpr bool works_ahead = true;
+  static constexpr bool works_ahead = true, reads_constants_first = true;
   // Vectors of a filter's row: of the columns of a block, which begin with one and are whole ones
   // also where the last sharer of a slice has fewer; and of whole rows.
   static constexpr int vector_of(int numbers) {
@@ -119,7 +119,8 @@ struct Gate : KernelOn<T, GateArguments<T>, 1u << 2 | 1u << 4> {
     prefetch_share<W>(args.second_w, t::channels * t::between, blocks(s));
   }
 
-  __device__ void run(const Arguments &) {
+  __device__ void run(const Arguments &, const KernelBefore &before) {
+    before.wait_for_constants();
     const W *w = static_cast<const W *>(args.w), *second_w = static_cast<const W *>(args.second_w);
     const W *bias = First::biased ? static_cast<const W *>(args.bias) : nullptr;
     const W *second_bias =
@@ -136,6 +137,7 @@ struct Gate : KernelOn<T, GateArguments<T>, 1u << 2 | 1u << 4> {
       const int row = threadIdx.x + i * threads;
       addends[i].from(bias + row, First::biased && row < t::between);
     }
+    before.wait_for_images();
     Sum *sums = reinterpret_cast<Sum *>(lds);
     sum_pixels(sums);
     float *means = lds + means_at, *partial = lds + partial_at, *between = lds + between_at;

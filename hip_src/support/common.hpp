@@ -92,6 +92,8 @@ struct KernelOn {
   // Whether blocks that come while the kernel before still runs ask the L2 cache for its operands,
   // each for a share (`fetch_ahead`), and let the next kernel's come as soon as they run.
   static constexpr bool works_ahead = false;
+  // Whether `run` waits for the kernel before by itself (KernelBefore).
+  static constexpr bool reads_constants_first = false;
   // Blocks of which a compute unit is to have the registers at a time; of nvcc alone, which else
   // takes all that one block leaves a thread, to read early.
   static constexpr int resident_blocks = 1;

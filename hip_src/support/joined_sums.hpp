@@ -2,7 +2,7 @@
 // the blocks of a cluster. A thread's sums go through LDS to the thread that stores them.
 #pragma once
 
-#include "support/vendor.hpp"
+#include "support/clusters.hpp"
 
 namespace dscore {
 

@@ -59,10 +59,11 @@ int launch(const dscore_shape *shape, const dscore_operands *given, int device) 
     return run_all<Kernel, Behind>(args, {}, stream, device);
 }
 
-// The launch behind another kernel's, which is the same one where it asks for the same.
+// The launch behind another kernel's, which is the same one where nothing differs.
 template <class Kernel>
 constexpr dscore_launch launch_behind =
-    launch<Kernel, (Kernel::asked_behind_lds_bytes != Kernel::asked_lds_bytes)>;
+    launch<Kernel, (Kernel::asked_behind_lds_bytes != Kernel::asked_lds_bytes ||
+                    Kernel::reads_constants_first)>;
 
 template <class Kernel>
 long long workspace_bytes(const dscore_shape *shape) {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "support/bulk_copy.hpp"
+#include "support/clusters.hpp"
 
 #if defined(DSCORE_HOST)
 #include "support/emulated_tensors.hpp"
@@ -62,17 +63,16 @@ struct Mailbox {
     } else {
 #if defined(DSCORE_HOST)
       auto *const theirs = const_cast<TransferBarrier *>(emulation::of_block(barrier, rank));
+      void *const at = const_cast<Number *>(emulation::of_block(to, rank));
       emulation::begin_arrival(theirs, emulation::deliver,
-                               emulation::Letter{bits_as<uint32_t>(number),
-                                                 const_cast<Number *>(emulation::of_block(to, rank)),
-                                                 theirs});
+                               emulation::Letter{bits_as<uint32_t>(number), at, theirs});
 #elif defined(DSCORE_COPY_ENGINE)
       asm volatile("{\n.reg .u32 to, barrier;\n"
                    "mapa.shared::cluster.u32 to, %0, %2;\n"
                    "mapa.shared::cluster.u32 barrier, %1, %2;\n"
-                   "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [to], %3, [barrier];\n"
-                   "}" ::"r"(lds_address(to)), "r"(lds_address(barrier)), "r"(rank),
-                   "r"(bits_as<uint32_t>(number)) : "memory");
+                   "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 "
+                   "[to], %3, [barrier];\n}" ::"r"(lds_address(to)), "r"(lds_address(barrier)),
+                   "r"(rank), "r"(bits_as<uint32_t>(number)) : "memory");
 #endif
     }
   }

@@ -46,6 +46,8 @@ extern "C" {
 #endif
 #endif
 
+#include "support/early_start.hpp"
+
 namespace dscore {
 
 #if defined(__CUDACC__)
@@ -53,26 +55,6 @@ constexpr int most_static_lds_bytes = 48 * 1024;
 #else
 constexpr int most_static_lds_bytes = INT32_MAX;
 #endif
-
-// From sm_90 on, a kernel's blocks may come to lie on the device while the last of the kernel
-// before it run, and wait there for its end: 0.4 us less between two launches on an H200 (CUDA C++
-// Programming Guide, programmatic dependent launch).
-#if defined(__CUDACC__) && __CUDA_ARCH_LIST__ >= 900
-#define DSCORE_EARLY_START
-#endif
-
-__device__ inline void follow_previous_kernel() {
-#if defined(DSCORE_EARLY_START)
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-// The next kernel's blocks may come once all blocks have said so, or ended.
-__device__ inline void admit_next_kernel() {
-#if defined(DSCORE_EARLY_START)
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
 
 // Whether a kernel has maps of tensors (support/tensor_copy.hpp), which each launch makes of the
 // operands' addresses by make_maps, and which the kernel is made with.
@@ -88,8 +70,12 @@ int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, vo
   const auto thread = [&] {
     if constexpr (Kernel::works_ahead)
       if (threadIdx.x == 0) Kernel::fetch_ahead(args, shape);
-    if constexpr (mapped<Kernel>) Kernel(args, shape, maps[0]).run(args);
-    else Kernel(args, shape).run(args);
+    const auto run = [&](auto &&kernel) {
+      if constexpr (Kernel::reads_constants_first) kernel.run(args, KernelBefore{Behind, false});
+      else kernel.run(args);
+    };
+    if constexpr (mapped<Kernel>) run(Kernel(args, shape, maps[0]));
+    else run(Kernel(args, shape));
   };
   using Thread = decltype(thread);
   int together = Kernel::cluster;
@@ -107,7 +93,7 @@ int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, vo
 // their tiling says so. Of many blocks the next kernel's come when all have ended: letting them
 // come before gained 1 to 15 % with up to 512 blocks on an H200, and lost up to a third with 15,360
 // (docs/benchmark_notes.md).
-constexpr unsigned most_blocks_followed_early = 512;
+constexpr unsigned most_blocks_followed_early = 576;
 
 template <int Cluster, class... Given>
 hipError_t start(void (*kernel)(Given...), int blocks, int threads, int lds_bytes,
@@ -134,29 +120,38 @@ hipError_t start(void (*kernel)(Given...), int blocks, int threads, int lds_byte
 // may still write: what the L2 cache is asked for, nobody keeps.
 template <class Kernel, class... Maps>
 __device__ void work(const typename Kernel::Arguments &args, const typename Kernel::Shape &shape,
-                     const Maps &...maps) {
+                     bool behind, const Maps &...maps) {
   const bool followed_early = gridDim.x <= most_blocks_followed_early;
   if constexpr (Kernel::works_ahead)
     if (followed_early && threadIdx.x == 0) Kernel::fetch_ahead(args, shape);
   Kernel kernel(args, shape, maps...);
-  follow_previous_kernel();
-  if (Kernel::works_ahead && followed_early) admit_next_kernel();
-  kernel.run(args);
+  const KernelBefore before{behind, Kernel::works_ahead && followed_early};
+  if constexpr (Kernel::reads_constants_first) {
+    kernel.run(args, before);
+  } else {
+    before.wait();
+    kernel.run(args);
+  }
   if (!Kernel::works_ahead && followed_early) admit_next_kernel();
-}
-
-template <class Kernel>
-__global__ __launch_bounds__(Kernel::threads, Kernel::resident_blocks) void entry(
-    typename Kernel::Arguments args, typename Kernel::Shape shape) {
-  work<Kernel>(args, shape);
 }
 
 #if defined(DSCORE_EARLY_START)
 template <class Kernel>
+__global__ __launch_bounds__(Kernel::threads, Kernel::resident_blocks) void entry(
+    typename Kernel::Arguments args, typename Kernel::Shape shape, bool behind) {
+  work<Kernel>(args, shape, behind);
+}
+template <class Kernel>
 __global__ __launch_bounds__(Kernel::threads, 1) void mapped_entry(
-    typename Kernel::Arguments args, typename Kernel::Shape shape,
+    typename Kernel::Arguments args, typename Kernel::Shape shape, bool behind,
     const __grid_constant__ typename Kernel::Maps maps) {
-  work<Kernel>(args, shape, maps);
+  work<Kernel>(args, shape, behind, maps);
+}
+#else
+template <class Kernel>
+__global__ __launch_bounds__(Kernel::threads, Kernel::resident_blocks) void entry(
+    typename Kernel::Arguments args, typename Kernel::Shape shape) {
+  work<Kernel>(args, shape, false);
 }
 #endif
 
@@ -242,7 +237,11 @@ int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, vo
       code = clear_workspace<Kernel>(args, shape, static_cast<hipStream_t>(stream));
   const auto start_with = [&](const auto &...maps) {
     return start<Kernel::cluster>(entry_of<Kernel>(), Kernel::blocks(shape), Kernel::threads,
-                                  dynamic, static_cast<hipStream_t>(stream), args, shape, maps...);
+                                  dynamic, static_cast<hipStream_t>(stream), args, shape,
+#if defined(DSCORE_EARLY_START)
+                                  Behind,
+#endif
+                                  maps...);
   };
   if constexpr (mapped<Kernel>) {
     typename Kernel::Maps maps;

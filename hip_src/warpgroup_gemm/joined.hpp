@@ -4,6 +4,8 @@
 // write and read neighbouring vectors, and one barrier of the cluster is left between both.
 #pragma once
 
+#include "support/clusters.hpp"
+#include "warpgroup_gemm/copies.hpp"
 #include "warpgroup_gemm/scaled.hpp"
 
 namespace dscore {
@@ -72,7 +74,7 @@ struct SharedTile {
       hand_over<t>(block.lds, sums, block.steps > 0, block.rank, block.thread);
       finish();
     } else {
-      if (one_of_wavefront()) block.copy_all(args);
+      if (one_of_wavefront()) RingCopies<Products>(block, args).copy_all(NothingBefore{});
       wavefront_barrier();  // those of a cluster are for whole wavefronts
       wait_for_cluster();
       cluster_barrier();

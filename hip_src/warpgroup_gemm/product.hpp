@@ -12,6 +12,7 @@
 #pragma once
 
 #include "warpgroup_gemm/bytes.hpp"
+#include "warpgroup_gemm/copies.hpp"
 #include "warpgroup_gemm/joined.hpp"
 #include "warpgroup_gemm/results.hpp"
 #include "warpgroup_gemm/scaled.hpp"
@@ -33,6 +34,8 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
   static constexpr int lds_bytes = t::lds_bytes, alignment = 16, cluster = t::cluster;
   static constexpr bool most_lds = true;
+  // Of a cluster, and where both operands are images, nothing comes before these.
+  static constexpr bool reads_constants_first = cluster == 1 && !Roles::sums_pixels;
   static_assert(sizeof(T) == 2 || t::quantised, "elements of 16 bits, or signed bytes");
 
   // Blocks of a cluster fastest, then column tiles: neighbours read the same rows.
@@ -103,48 +106,6 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
   }
   // The first summed element of a step.
   __device__ int summed_of(int step) const { return (first_step + step) * t::step; }
-  // Calls take(number, its first elements) for the boxes of an operand.
-  template <int Boxes, class Take>
-  static __device__ void each_box(bool across, int first, int summed, Take take) {
-    DSCORE_UNROLL
-    for (int i = 0; i < Boxes; i++)
-      take(i, {(across ? first : summed) + i * t::row, across ? summed : first});
-  }
-  // One thread: fills the ring, ahead of the warpgroups by as many steps as it has buffers.
-  __device__ void copy_all(const Arguments &args) const {
-    Turn turn;
-    bool refilled = false;
-    each_tile([&](int first_m, bool first) {
-      DSCORE_ROLLED
-      for (int step = 0; step < steps; step++) {
-        if (refilled) wait_barrier(empty + turn.stage, turn.parity ^ 1);
-        const bool columns = !t::columns_by_lanes && (t::kept == 0 || first);
-        TransferBarrier *barrier = full + turn.stage;
-        const int rows_bytes = t::spans ? span_bytes(least(t::tile_m, Roles::m(s) - first_m))
-                                        : t::bytes_a + t::scale_bytes;
-        arrive_expecting(barrier, rows_bytes + (columns ? t::bytes_b : 0));
-        const int summed = summed_of(step);
-        unsigned char *to = lds + turn.stage * t::stage_bytes;
-        if constexpr (t::scale_maps)
-          copy_scales<t>(barrier, to, maps.scales, summed, first_m / image_rows(s));
-        if constexpr (t::spans)
-          load_span(barrier, to, static_cast<const T *>(Roles::a(args)) + first_m * Roles::k(s),
-                    rows_bytes);
-        else
-          each_box<t::boxes_a>(t::across_a, first_m, summed, [&](int i, const int (&at)[2]) {
-            load_box(barrier, to + i * t::box_a * swizzled_row, maps.a, at);
-          });
-        to = columns_at(turn.stage, step);
-        if (columns)
-          each_box<t::boxes_b>(t::across_b, first_n, summed, [&](int i, const int (&at)[2]) {
-            load_box(barrier, to + i * t::box_b * swizzled_row, maps.b, at);
-          });
-        turn.pass();
-        refilled = refilled || turn.stage == 0;
-      }
-    });
-  }
-
   // Summed elements of a step: where one has all of them, and a compiler knows how many, no more
   // than there are.
   __device__ int depth_end() const {
@@ -193,7 +154,9 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     wait_products<0>();
     if (steps > 0) release(turn.stage == 0 ? t::stages - 1 : turn.stage - 1);
   }
-  __device__ void multiply_all(const Arguments &args) const {
+  template <class Before>
+  __device__ void multiply_all(const Arguments &args, const Before &before) const {
+    before.wait_for_constants();
     const int of_group = thread % warpgroup_threads;
     Turn turn;
     typename Roles::template Columns<t> columns(args, first_n, Roles::n(s) - first_n, of_group);
@@ -201,8 +164,6 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     const auto raw_points = Roles::read_points(args);
     const TableInLds<t, typename Roles::Results> table(args, lds + t::table_at, thread);
     const auto scales = Roles::template scales_of<T>(args);
-    std::conditional_t<t::scaled_spans, ScalesAhead<t>, NoScales> ahead;
-    if constexpr (t::scaled_spans) ahead.ask(scales, *this, row_block * t::tile_m);
     const int zero = Roles::zero_of(args);
     const auto put_columns = [&] {
       if constexpr (t::quantised)
@@ -227,6 +188,9 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
       table.put();
       meet();
     }
+    before.wait_for_images();
+    std::conditional_t<t::scaled_spans, ScalesAhead<t>, NoScales> ahead;
+    if constexpr (t::scaled_spans) ahead.ask(scales, *this, row_block * t::tile_m);
     each_tile([&](int first_m, bool first) {
       Sum sums[t::tile_n / 2];
       const auto meanwhile = [&](const unsigned char *elements, int step) {
@@ -279,10 +243,12 @@ struct WarpgroupProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optio
     return lds + t::results_at + group * t::group_results;
   }
 
-  __device__ void run(const Arguments &args) {
+  template <class Before = NothingBefore>
+  __device__ void run(const Arguments &args, const Before &before = {}) {
     if constexpr (cluster > 1) SharedTile<WarpgroupProducts>(*this, args).run();
-    else if (group < t::groups) multiply_all(args);
-    else if (one_of_wavefront()) copy_all(args);
+    else if (group < t::groups) multiply_all(args, before);
+    else if (one_of_wavefront())
+      RingCopies<WarpgroupProducts>(*this, args).copy_all(before);
   }
 };
 

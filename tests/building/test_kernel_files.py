@@ -106,7 +106,7 @@ def test_without_a_compiler_a_file_stands_for_it(tmp_path):
 
 
 @pytest.mark.parametrize(("changes", "said"), [
-    ({"abi": 5}, "was built for ABI 5, here it is 10"),
+    ({"abi": 5}, "was built for ABI 5, here it is 11"),
     ({"sources": "0badbeef" * 8, "dscore": "0.0.9"}, "kernel sources 0badbeef (dscore 0.0.9)"),
     ({"machine": "Plan9 pdp11"}, "was built for machines of Plan9 pdp11, here it is")])
 def test_a_file_that_is_not_for_this_dscore_is_refused_by_name(tmp_path, monkeypatch, changes,

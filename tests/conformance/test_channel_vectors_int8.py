@@ -81,7 +81,7 @@ def test_the_reference_gives_the_exact_integers(plan):
 PAIRED = next(plan for plan in PLANS if "k5p2" in plan.token)
 FAULTS = {
     "padding by 0": (
-        PLANS[0], "channel_vectors/integer_walk.hpp", "(zero & 0xFF)", "(0 & 0xFF)"),
+        PLANS[0], "channel_vectors/block.hpp", "(zero & 0xFF)", "(0 & 0xFF)"),
     "the taps of odd columns where those of even ones are": (
         PLANS[0], "channel_vectors/integer_walk.hpp", "<< -first * 8", "<< 0"),
     "the taps of a pair's other row": (

@@ -34,12 +34,12 @@ for plan in plans:
     result(backend, plan)
 print("done")
 """
-MADE = "Kernel(args, shape{maps}).run(args)"
+MADE = "run(Kernel(args, shape{maps}))"
 UNREADABLE = """{{
       typename Kernel::Arguments unreadable;
       std::memset(&unreadable, 0, sizeof unreadable);
       Kernel(unreadable, shape{maps});
-      Kernel(args, shape{maps}).run(args);
+      run(Kernel(args, shape{maps}));
     }}"""
 
 

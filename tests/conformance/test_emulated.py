@@ -220,7 +220,7 @@ def test_the_header_and_python_agree(emulated):
     header = loaded._library._lib
     assert header.DSCORE_MISPLACED == MISPLACED
     assert tuple(map(LAYOUTS.index, ("nchw", "nhwc"))) == (header.DSCORE_NCHW, header.DSCORE_NHWC)
-    assert header.dscore_abi() == header.DSCORE_ABI == 10
+    assert header.dscore_abi() == header.DSCORE_ABI == 11
     plans = [POINTWISE, LDS, dscore.plan_for("P44", "h200"), dscore.plan_for("n1c3h4w4_o4k3p1")]
     assert len({type(plan.tiling) for plan in plans}) == 4
     emulated.prepare(plans)
@@ -239,7 +239,7 @@ int main(int n, char **given) {
 }
 """)
     subprocess.run(["g++", "-x", "c++", program, "-o", tmp_path / "program", "-ldl"], check=True)
-    assert subprocess.run([tmp_path / "program", path], check=False).returncode == 10
+    assert subprocess.run([tmp_path / "program", path], check=False).returncode == 11
 
 
 def test_arrays_nowhere_or_amid_a_vector_are_not_launched_on(emulated):

@@ -65,7 +65,7 @@ FAULTS = {
         "wait for one another"),
     "pixels read before they have come": (
         ODD, "if (turn == 0) wait_barrier(full + stage, number / t::stages & 1);", "",
-        "boxes of tensors came"),
+        "came to LDS that nobody"),
     "another image's pixels": (ODD, "image[r] = held[r] ? pair / t::pairs : 0;",
                                "image[r] = 0;", "WRONG", PIXELS),
     "the second pixel of an odd plane from the word before": (

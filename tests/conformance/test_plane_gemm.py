@@ -68,7 +68,7 @@ FAULTS = {
         "wait for one another"),
     "products of what has not come": (
         STAYING, "wait_barrier(full + turn.stage, turn.parity);\n        if (t::moved)",
-        "if (t::moved)", "boxes of tensors came"),
+        "if (t::moved)", "came to LDS that nobody"),
     "products of what has not been moved": (
         PARTS, "if (t::moved) wait_barrier(moved + turn.stage, turn.parity);", "", "WRONG"),
     "boxes from within vectors": (IMAGES, "(i % t::apart * area(s) + pixel) / 8 * 8 +",

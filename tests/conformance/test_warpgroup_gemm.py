@@ -92,8 +92,8 @@ AHEAD = [PLANS[1], PLANS[4], WEIGHTS, PLANS[10], INTEGERS[1], INTEGERS[3]]
 # The plan, the file and its source as it is, with its fault, and what is said of it.
 FAULTS = {
     "a buffer filled before it is read": (
-        REFILLED, "warpgroup_gemm/product.hpp",
-        "if (refilled) wait_barrier(empty + turn.stage, turn.parity ^ 1);", "",
+        REFILLED, "warpgroup_gemm/copies.hpp",
+        "if (refilled) wait_barrier(block.empty + turn.stage, turn.parity ^ 1);", "",
         "wait for one another"),
     "a buffer released before it is read": (
         REFILLED, "warpgroup_gemm/product.hpp",
@@ -101,7 +101,7 @@ FAULTS = {
         "WRONG"),
     "products of what has not come": (
         REFILLED, "warpgroup_gemm/product.hpp",
-        "      wait_barrier(full + turn.stage, turn.parity);\n", "", "boxes of tensors came"),
+        "      wait_barrier(full + turn.stage, turn.parity);\n", "", "came to LDS that nobody"),
     "results exchanged in another way": (
         REFILLED, "warpgroup_gemm/results.hpp",
         "(swizzled(row * swizzled_row + of_lane) ^ within % swizzled_row);",
@@ -126,8 +126,9 @@ FAULTS = {
         WEIGHTS, "warpgroup_gemm/product.hpp", "swizzled_tile, t::box_b * swizzled_row);",
         "swizzled_tile, swizzled_tile);", "WRONG"),
     "more bytes than come": (
-        REFILLED, "warpgroup_gemm/product.hpp", "rows_bytes + (columns ? t::bytes_b : 0));",
-        "rows_bytes + t::bytes_b + 16);", "wait for one another"),
+        REFILLED, "warpgroup_gemm/copies.hpp",
+        "rows_bytes(first_m) + (columns ? t::bytes_b : 0));",
+        "rows_bytes(first_m) + t::bytes_b + 16);", "wait for one another"),
     "no zero point taken off": (
         ROWS, BYTES, "static_cast<uint32_t>(zero) *", "0u *", "WRONG"),
     "multipliers of the next column": (

@@ -99,7 +99,7 @@ FAULTS = {
         LONG, SPANS, READ + MULTIPLIED + RELEASED, READ + RELEASED + MULTIPLIED, REFILLED),
     "rows of what has not come": (
         PAIR, SPANS, "    wait_barrier(products.full + stage, turn.parity);\n", "",
-        "boxes of tensors came"),
+        "came to LDS that nobody"),
     "rows of the warpgroup before": (
         PAIR, SPANS, "group * warpgroup_rows * pitch, pitch);", "group * pitch, pitch);",
         "WRONG"),
@@ -131,8 +131,8 @@ FAULTS = {
         SCALED[1], SCALES, "first - first % t::depth >= count", "first + t::depth > count",
         "WRONG"),
     "fewer bytes than come": (
-        KEPT, "warpgroup_gemm/product.hpp", "arrive_expecting(barrier, rows_bytes +",
-        "arrive_expecting(barrier, rows_bytes - 16 +",
+        KEPT, "warpgroup_gemm/copies.hpp", "arrive_expecting(barrier, rows_bytes(first_m) +",
+        "arrive_expecting(barrier, rows_bytes(first_m) - 16 +",
         "wait for one another"),
 }
 
@@ -158,7 +158,8 @@ def test_the_sanitizers_find_nothing(tmp_path):
 
 @needs_compiler
 @pytest.mark.parametrize(("plan", "name", "right", "wrong"), [
-    (KEPT, "warpgroup_gemm/product.hpp", "least(t::tile_m, Roles::m(s) - first_m)", "t::tile_m"),
+    (KEPT, "warpgroup_gemm/copies.hpp", "least(t::tile_m, Roles::m(block.s) - first_m)",
+     "t::tile_m"),
     (INTEGERS[3], SPANS, "column < least(columns, t::tile_n)", "column < t::tile_n")],
     ids=["a span of rows past the last", "filters past the last"])
 @pytest.mark.deep

@@ -35,7 +35,6 @@ class Launched:
         assert self.start_on(0)(*addresses, stream) == 0
 
     def start_on(self, device, behind=False):
-        TorchGpu.behind.append(behind)
         operands = operands_of(self._kernel.plan.problem)
 
         def start(*given):
@@ -46,6 +45,7 @@ class Launched:
                 return MISPLACED
             self._kernel(*map(_array_at, operands, addresses))
             TorchGpu.launches.append(self._kernel.plan.problem.operation)
+            TorchGpu.behind.append(behind)
             return 0
         return start
 
@@ -61,7 +61,7 @@ def _array_at(operand, address):
 
 class TorchGpu(ReferenceBackend):
     name, launches, device_name = "torch_gpu", [], "z100sm"
-    behind: ClassVar[list[bool]] = []  # of each start, whether it follows another kernel
+    behind: ClassVar[list[bool]] = []  # of each launch, whether it is one behind another
 
     def device(self):
         return catalog.device(self.device_name)

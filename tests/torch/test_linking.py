@@ -13,7 +13,7 @@ import tiny_networks  # noqa: E402
 from accelerated_models import exact, model_of  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
-from torch_gpu import NAME, torch_gpu  # noqa: E402
+from torch_gpu import NAME, TorchGpu, torch_gpu  # noqa: E402
 
 import dscore.torch  # noqa: E402
 from dscore.torch.linking import Arena  # noqa: E402
@@ -68,6 +68,31 @@ def test_a_linked_program_computes_the_same(model, launches):
         launches.clear()
         agrees(model, images(seed=seed))
         assert len(launches) == count > 1
+
+
+class Mixed(nn.Module):
+    """Convolutions, of which one follows a step of PyTorch's."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False), nn.BatchNorm2d(8))
+            for _ in range(4))
+
+    def forward(self, x):
+        first, second, third, last = self.layers
+        return last(third(torch.sin(second(first(x)))))
+
+
+@torch.no_grad()
+def test_launches_behind_another_are_said_to_be(launches):
+    """Those may read their filters before the kernel before has ended, which others may write."""
+    model = model_of(Mixed)
+    dscore.torch.accelerate(model, images(), backend=NAME)
+    link(model)
+    TorchGpu.behind.clear()
+    agrees(model, images())
+    assert TorchGpu.behind[:4] == [False, True, False, True]
 
 
 @torch.no_grad()
