@@ -103,6 +103,8 @@ class Calibration:
                                 f"{number} is another one, by {error:.1%}; its graph depends on "
                                 "values. Quantise modules of it that do not")
             number += 1
+        for part in self.parts:
+            part.share_ranges()
 
 
 def _places(model: nn.Module, part: Part, parts: list[Part]) -> list[tuple[nn.Module, str]]:

@@ -93,7 +93,8 @@ class Choice:
 def choice_of(calibration: Calibration, wishes: Wishes, setting: Setting) -> Choice:
     """The choice by what the caller wishes, and by the errors on the calibration batches.
 
-    Layers whose error is above the limit are taken out. That changes the results of those before
+    Layers whose error is above the limit are taken out, or have results of floats where it is the
+    scale of what these are joined with. That changes the results of those before
     them, from int8 to floats, so that errors are measured again until none is above it. Kernels of
     the *setting* are prepared beforehand.
     """
@@ -112,11 +113,15 @@ def choice_of(calibration: Calibration, wishes: Wishes, setting: Setting) -> Cho
                          *(one for part in calibration.parts
                            for one in _entries(part, choice, wishes.layout, setting.device))])
         choice.errors.update(_errors(calibration, choice, wishes.layout))
-        refused = {node: f"its error is above the limit of {wishes.error_limit:.2%}"
-                   for node in choice.layers if not choice.errors[node] <= wishes.error_limit}
-        if not refused:
+        above = [(part, node) for part, node in calls if node in choice.layers
+                 and not choice.errors[node] <= wishes.error_limit]
+        if not above:
             return choice
-        choice.reasons.update(refused)
+        for part, node in above:
+            if part.may_set_apart(node, candidates):
+                part.apart.add(node)
+            else:
+                choice.reasons[node] = f"its error is above the limit of {wishes.error_limit:.2%}"
 
 
 def _beside(part: Part, quantised: Collection[fx.Node], layout: Layout, device: Device

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 
+import torch
 from torch import fx, nn
 from torch.nn import functional
 
@@ -15,6 +16,7 @@ from dscore.torch.quantize_gates import GateConv2d, GateMean, gates_of
 from dscore.torch.quantize_graph import Part, QuantizedModel
 from dscore.torch.quantize_layers import Fused
 from dscore.torch.quantize_modules import QuantizedConv2d
+from dscore.torch.quantize_moves import reads_shape
 from dscore.torch.quantize_pooling import MeanOfPixels
 from dscore.torch.quantize_steps import Dequantize, OfFloats, Quantize
 from dscore.torch.tracing import has_hooks
@@ -40,9 +42,10 @@ class _Emission:
                  layout: Layout, backend: str) -> None:
         self._part, self._quantised, self._layout = part, quantised, layout
         self._graph, self._names, self._backend = part.graph, part.names(), backend
-        self._gates = gates_of(part, quantised)
+        self._gates, self._passing = gates_of(part, quantised), set(part.passing(quantised))
         self._floats: dict[fx.Node, fx.Node] = {}
         self._integers: dict[fx.Node, fx.Node] = {}
+        self._laid: dict[fx.Node, fx.Node] = {}  # integers that lie with their channels last
         self._replaced: list[fx.Node] = []
 
     def emit(self) -> None:
@@ -55,11 +58,16 @@ class _Emission:
                 self._emit_layer(layers[node])
             elif node in calls and node not in self._quantised:
                 self._emit_plain(calls[node])
-            elif node in self._part.pools and node.all_input_nodes[0] in layers:
+            elif node in self._part.pools and any(
+                    node.all_input_nodes[0] in made for made in (layers, self._passing)):
                 self._emit_mean(node)
+            elif node in self._passing:
+                self._emit_step(node)
         for node in reversed(self._replaced):
+            for reader in filter(reads_shape, list(node.users)):
+                reader.replace_input_with(node, self._integers.get(node) or self._floats[node])
             if node.users:
-                node.replace_all_uses_with(self._float(node, layers.get(node)))
+                node.replace_all_uses_with(self._float(node))
             self._graph.erase_node(node)
         self._take_linears()
         self._graph.lint()
@@ -74,9 +82,9 @@ class _Emission:
 
     def _emit_layer(self, one: Fused) -> None:
         """The layer of int8 behind what it takes."""
-        layer, operands = self._quantised[one.node], [self._integer(one.taken, one.last)]
+        layer, operands = self._quantised[one.node], [self._images(one.taken, one.last)]
         if one.other is not None or one.scale is not None:
-            other = None if one.other is None else self._integer(one.other, one.last)
+            other = None if one.other is None else self._images(one.other, one.last)
             scale = None if one.scale is None else self._floats.get(one.scale, one.scale)
             operands += [other, scale]  # type: ignore[list-item]
         call = self._called(self._names[one.node], layer, *operands, before=one.last)
@@ -109,8 +117,27 @@ class _Emission:
         kind = GateMean if node in self._gates else MeanOfPixels
         mean = kind(range_.scale, range_.zero_point, self._part.pools[node], self._backend)
         self._floats[node] = self._called(self._part.free(f"{node.name}_of_pixels"), mean,
-                                          self._integers[images], before=node)
+                                          self._images(images, node), before=node)
         self._replaced.append(node)
+
+    def _emit_step(self, node: fx.Node) -> None:
+        """The same step of integers."""
+        given = {value: self._integer(value, node) for value in self._part.moves.of(node)}
+        with self._graph.inserting_before(node):
+            self._integers[node] = self._graph.node_copy(node, lambda one: given.get(one, one))
+        self._replaced.append(node)
+
+    def _images(self, value: fx.Node, before: fx.Node) -> fx.Node:
+        """Integers of a *value* as a layer takes them: a step may have left channels elsewhere."""
+        q = self._integer(value, before)
+        last = self._layout == "nhwc" and len(value.meta.get("shape", ())) == len("nhwc")
+        if not last or value not in self._passing or self._part.moves.keep_layout(value):
+            return q
+        if value not in self._laid:
+            with self._graph.inserting_before(before):
+                self._laid[value] = self._graph.call_method(
+                    "contiguous", (q,), {"memory_format": torch.channels_last})
+        return self._laid[value]
 
     def _integer(self, value: fx.Node, before: fx.Node) -> fx.Node:
         """Integers of a *value*, made of floats once where it has none."""
@@ -122,15 +149,13 @@ class _Emission:
                 before=before)
         return self._integers[value]
 
-    def _float(self, value: fx.Node, one: Fused | None) -> fx.Node:
+    def _float(self, value: fx.Node) -> fx.Node:
         """The floats of a value of the float graph, for what stays of it."""
         if value not in self._floats:
-            assert one is not None
-            q, call = self._quantised[one.node].quantization, self._integers[value]
-            assert q.y_scale is not None
+            range_, q = self._part.ranges[value], self._integers[value]
             self._floats[value] = self._called(
-                self._step_name(value, "dequantize"), Dequantize(q.y_scale, q.y_zero_point),
-                call, before=call.next)
+                self._step_name(value, "dequantize"), Dequantize(range_.scale, range_.zero_point),
+                q, before=q.next)
         return self._floats[value]
 
     def _step_name(self, value: fx.Node, what: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ from dscore.calling.quantization import Quantization
 from dscore.torch.quantize_layers import Clamping
 from dscore.torch.quantize_linking import Programs, linking
 from dscore.torch.quantize_modules import QuantizedConv2d
+from dscore.torch.quantize_moves import Moves
 from dscore.torch.quantize_values import Range, quantised_filter
 from dscore.torch.tracing import NotTraced, has_hooks, record_shapes, traced
 
@@ -65,7 +67,9 @@ class Part:
     """Part of a model as a graph: the model itself, called "", or a module of it that has a graph.
 
     *arguments* are those that it is called with. `calls` are its convolutions, by the node of each,
-    with what is around them; `pools` are means over all pixels, and whether these keep the axes.
+    with what is around them; `pools` are means over all pixels, and whether these keep the axes;
+    `moves` are the steps that integers may pass, `apart` calls whose results come to these as
+    floats: as integers of the scale that all values there have they would lose too much.
     `ranges` are those of values on calibration batches, `shapes` those of the inputs of calls and
     pools. Raises NotTraced where the module has no graph.
     """
@@ -84,6 +88,8 @@ class Part:
         self.shapes: dict[fx.Node, tuple[int, ...]] = {}
         self.calls = {one.node: one for one in rewriter.fused()}
         self.pools = dict(rewriter.pools())
+        self.moves = Moves(module, self.graph)
+        self.apart: set[fx.Node] = set()
         for one in self.calls.values():
             one.layer.fold()
             one.layer.reason = _BY_PYTORCH
@@ -92,8 +98,25 @@ class Part:
     def observed(self) -> set[fx.Node]:
         """The values whose ranges scales are made of."""
         pooled = {images for node in self.pools for images in node.all_input_nodes[:1]}
-        return pooled | {value for one in self.calls.values()
-                         for value in (*one.images, one.x, one.node, one.inner, one.last)}
+        joined = {value for step in self.passing(self.calls) for value in self.moves.of(step)
+                  if not self.moves.of(value)}
+        return pooled | joined | {value for one in self.calls.values() for value in (
+            *one.images, one.x, one.node, one.inner, one.last)}
+
+    def share_ranges(self) -> None:
+        """Give all values that a step joins the range of all of them, which their scale is of."""
+        for group in self.moves.groups(self.passing(self.calls)):
+            known = [self.ranges[value] for value in group if value in self.ranges]
+            self.ranges.update(dict.fromkeys(group, functools.reduce(Range.joined, known)))
+
+    def passing(self, quantised: Collection[fx.Node]) -> list[fx.Node]:
+        """The steps that integers pass between *quantised* layers, in the order of the graph."""
+        made = {one.last for node, one in self.calls.items()
+                if node in quantised and node not in self.apart}
+        taken = {(node, node.all_input_nodes[0]) for node in self.pools}
+        taken |= {(user, value) for node, one in self.calls.items() if node in quantised
+                  for user in one.nodes for value in one.images}
+        return self.moves.passed(made, taken)
 
     def names(self) -> dict[fx.Node, str]:
         """A name for each call, as the model has it; of a module's further calls, with a number."""
@@ -117,16 +140,28 @@ class Part:
         return (len(shape) == len("nchw") and shape[-2:] == (1, 1) and one.addition is None
                 and conv.kernel_size == (1, 1) and conv.groups == 1)
 
-    def takers(self, value: fx.Node, quantised: Collection[fx.Node]) -> bool:
+    def may_set_apart(self, node: fx.Node, quantised: Collection[fx.Node]) -> bool:
+        """Whether the result of a *quantised* layer is int8 for a step alone, and not `apart`."""
+        return node not in self.apart and self.is_int8(node, quantised) and not self._is_whole(
+            node, quantised)
+
+    def _is_taken(self, value: fx.Node, quantised: Collection[fx.Node]) -> bool:
         """Whether something takes a *value* as int8: a *quantised* layer, or a mean over pixels."""
         return any(node.all_input_nodes[0] is value for node in self.pools) or any(
             value in one.images for node, one in self.calls.items() if node in quantised)
 
     def is_int8(self, node: fx.Node, quantised: Collection[fx.Node]) -> bool:
-        """Whether the result of a *quantised* layer is int8: something takes it as such, or it has
-        an addition or an activation that results of floats do not have."""
+        """Whether the result of a *quantised* layer is int8: something takes it as such, or a step
+        on the way there, or it has what results of floats do not have."""
+        last = self.calls[node].last
+        return self._is_whole(node, quantised) or (node not in self.apart and any(
+            last in self.moves.of(step) for step in self.passing(quantised)))
+
+    def _is_whole(self, node: fx.Node, quantised: Collection[fx.Node]) -> bool:
+        """The same but for steps; what results of floats do not have is an addition, or an
+        activation by a table."""
         one = self.calls[node]
-        return one.addition is not None or one.tabled or self.takers(one.last, quantised)
+        return one.addition is not None or one.tabled or self._is_taken(one.last, quantised)
 
     def quantised_layer(self, node: fx.Node, quantised: Collection[fx.Node],
                         backend: str = "auto") -> QuantizedConv2d:

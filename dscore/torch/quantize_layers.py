@@ -15,6 +15,7 @@ from torch import fx, nn
 from dscore.core.spec import CLAMPS, TABLED
 from dscore.torch.folding import FoldedConv
 from dscore.torch.pooling import keeps_axes
+from dscore.torch.quantize_moves import memory_of, reads_shape
 from dscore.torch.rewriting import Rewriter, activation_of
 
 
@@ -142,11 +143,15 @@ class Clamping(Rewriter):
                 yield node, kept
 
     def overwritten(self, graph: fx.Graph) -> str:
-        """The name of a tensor that is changed in place and read afterwards; empty for none."""
+        """The name of a tensor that is changed in place and read afterwards, itself or by a view;
+        empty for none."""
         place = {node: number for number, node in enumerate(graph.nodes)}
+        memory = memory_of(graph, self._module)
         for node in graph.nodes:
             changed = self._changed(node)
             if isinstance(changed, fx.Node) and any(
-                    place[user] > place[node] for user in changed.users):
+                    place[user] > place[node] and not reads_shape(user)
+                    for value in graph.nodes if memory[value] is memory[changed]
+                    for user in value.users):
                 return str(changed.name)
         return ""
