@@ -93,9 +93,9 @@ class Choice:
 def choice_of(calibration: Calibration, wishes: Wishes, setting: Setting) -> Choice:
     """The choice by what the caller wishes, and by the errors on the calibration batches.
 
-    Layers whose error is above the limit are taken out, or have results of floats where it is the
-    scale of what these are joined with. That changes the results of those before
-    them, from int8 to floats, so that errors are measured again until none is above it. Kernels of
+    A layer whose error is above the limit is taken out. Where its result has the scale of what a
+    step joins it with, the result becomes floats first. Both change what is int8 before the layer
+    or behind it, so that errors are measured again until none is above the limit. Kernels of
     the *setting* are prepared beforehand.
     """
     choice = Choice()

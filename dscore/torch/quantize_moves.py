@@ -28,9 +28,10 @@ _READERS = ("dim", "size")
 
 
 class Moves:
-    """The steps of a *graph* that move elements, each with the values whose elements it moves.
+    """Steps of a *graph* that move elements, each with the values whose elements it moves.
 
-    One of which a value is changed in place is none: integers share no memory with floats.
+    A step is left out where a value of it is changed in place: integers share no memory with the
+    floats that are changed.
     """
 
     def __init__(self, module: nn.Module, graph: fx.Graph) -> None:
