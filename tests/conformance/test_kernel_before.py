@@ -80,9 +80,8 @@ def behind(backend, plan):
     """The result of a launch behind a kernel that writes the images of random data."""
     inputs, outs = bound.sample(plan.problem, 1), bound.blank(plan.problem)
     loaded = backend.compile(plan)._loaded
-    if "dscore_late" not in _ffi()._parser._declarations:
-        _ffi().cdef("void dscore_late(void *to, const void *from, unsigned long long bytes);",
-                    override=True)
+    _ffi().cdef("void dscore_late(void *to, const void *from, unsigned long long bytes);",
+                override=True)
     arrays = []
     for operand, array in zip(operands_of(plan.problem), inputs, strict=False):
         given = array

@@ -185,7 +185,6 @@ def test_a_view_that_is_changed_in_place_is_seen():
     model = InPlace().eval()
     quantized = quantize(model, BATCHES, kinds=KINDS)
     assert relative(quantized(BATCHES[1]), model(BATCHES[1])) < 0.03
-    assert "x after" not in str(quantized.report.unfolded)
     assert "changed it in place" in str(dict(quantized.report.unfolded)[""])
     assert [layer.name for layer in quantized.report.quantized] == ["a.0", "d.0"]
 
