@@ -1,4 +1,4 @@
-"""Compute units that clusters of blocks fill."""
+"""Clusters of blocks: the compute units that they fill, and LDS for sums that they share."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from dscore.algorithms.columns import Count
+from dscore.algorithms.base import VECTOR_BYTES
+from dscore.algorithms.columns import Count, ceil_div
 from dscore.core.device import Device
+from dscore.core.numerics import WORD_BYTES
+
+# A barrier that counts what has come to LDS (hip_src/support/bulk_copy.hpp, TransferBarrier).
+BARRIER_BYTES = 16
 
 
 def filled_units(device: Device, t: Any) -> Count:
@@ -23,3 +28,15 @@ def filled_units(device: Device, t: Any) -> Count:
     blocks, index = np.unique(cluster, return_inverse=True)
     units: Count = np.array([device.cluster_units(int(count)) for count in blocks])
     return units[index].reshape(cluster.shape)
+
+
+def shared_sums_bytes(cluster: Count, sums: Count) -> Count:
+    """LDS to which the blocks of a *cluster* send a share each of so many *sums*
+    (hip_src/support/shared_sums.hpp); none of blocks by themselves.
+
+    >>> int(shared_sums_bytes(8, 9 * 32)), int(shared_sums_bytes(1, 9 * 32))
+    (1168, 0)
+    """
+    sent = WORD_BYTES * cluster * ceil_div(sums, cluster)
+    whole = ceil_div(sent, VECTOR_BYTES) * VECTOR_BYTES
+    return np.where(np.asarray(cluster) > 1, whole + BARRIER_BYTES, 0)

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "channel_vectors/tile.hpp"
-#include "support/joined_sums.hpp"
+#include "support/shared_sums.hpp"
 #include "tap_sums/parts.hpp"
 
 namespace dscore {
@@ -83,16 +83,15 @@ struct ChannelSumsBlock : KernelOn<T, SumsArguments<View_, Tiling>> {
   static constexpr int own_at = ceil_div(WalkedTile::elements, whole) * whole;
   static constexpr int stage_elements = own_at + ceil_div(OwnTile::elements, whole) * whole;
   static constexpr int stages_bytes = t::stages * stage_elements * int{sizeof(T)};
-  // At the end LDS has the threads' sums of some filter rows and, in a cluster, those of the block.
+  // At the end LDS has the threads' sums of some filter rows; in a cluster, behind all else, what
+  // its blocks send.
   static constexpr int of_row = L::kernel_w * t::channels;
   static constexpr int row_bytes = t::sharers * of_row * int{sizeof(float)};
-  static constexpr int block_bytes =
-      t::cluster > 1 ? L::kernel_h * of_row * int{sizeof(float)} : 0;
-  static constexpr int rows_at_once =
-      least(greatest((stages_bytes - block_bytes) / row_bytes, 1), L::kernel_h);
+  using OfCluster = SharedSums<t::cluster, threads, L::kernel_h * of_row>;
+  static constexpr int rows_at_once = least(greatest(stages_bytes / row_bytes, 1), L::kernel_h);
   static constexpr int parts_bytes = t::sharers > 1 ? rows_at_once * row_bytes : 0;
-  static constexpr int lds_bytes =
-      ceil_div(greatest(stages_bytes, parts_bytes + block_bytes), 16) * 16;
+  static constexpr int of_cluster_at = ceil_div(greatest(stages_bytes, parts_bytes), 16) * 16;
+  static constexpr int lds_bytes = of_cluster_at + OfCluster::lds_bytes;
   static constexpr int alignment =
       greatest(greatest(t::copy_walked, t::copy_own) * int{sizeof(T)}, int{sizeof(Result)});
 
@@ -180,6 +179,12 @@ struct ChannelSumsBlock : KernelOn<T, SumsArguments<View_, Tiling>> {
     }
   }
 
+  __device__ auto shared_sums() const {
+    if constexpr (t::cluster > 1)
+      return OfCluster(reinterpret_cast<char *>(lds) + of_cluster_at, rank(), thread);
+    else return nullptr;
+  }
+
   // What a thread needs beside the tiles, while the first are under way.
   __device__ void prepare(const Arguments &) {}
 
@@ -201,7 +206,8 @@ struct ChannelSumsBlock : KernelOn<T, SumsArguments<View_, Tiling>> {
     if constexpr (t::sharers == 1) {
       DSCORE_UNROLL
       for (int tap = 0; tap < L::taps; tap++)
-        if (live) each(tap, [&](int of, float sum) { finish(tap * t::channels + of, sum); });
+        if (thread < t::used_threads)
+          each(tap, [&](int of, float sum) { finish(tap * t::channels + of, sum); });
       return;
     }
     constexpr int outputs = rows_at_once * of_row;

@@ -13,13 +13,14 @@ struct SumsOfShares : Walk {
   using L = typename Walk::L;
   using Shape = typename Walk::Shape;
   using Arguments = typename Walk::Arguments;
-  using Walk::unit_end, Walk::live, Walk::lds, Walk::thread, Walk::threads;
+  using Walk::unit_end, Walk::live, Walk::lds, Walk::thread;
 
   __device__ SumsOfShares(const Arguments &args, const Shape &shape) : Walk(args, shape) {}
 
   __device__ void run(const Arguments &args) {
     // Blocks of the sum of slices may come beforehand: they wait for this kernel's end.
     if constexpr (t::ahead || t::slices > 1) admit_next_kernel();
+    [[maybe_unused]] const auto of_cluster = Walk::shared_sums();
     const int begin = this->first_unit();
     DSCORE_UNROLL
     for (int stage = 0; stage < t::stages; stage++) this->start_load(stage, begin + stage);
@@ -42,11 +43,9 @@ struct SumsOfShares : Walk {
     if constexpr (t::cluster == 1) {
       this->reduce(each, store);
     } else {
-      float *const of_block =
-          reinterpret_cast<float *>(lds) + Walk::parts_bytes / int{sizeof(float)};
-      this->reduce(each, [&](int at, float sum) { of_block[at] = sum; });
-      join_shares<t::cluster, threads>(of_block, L::kernel_h * Walk::of_row, this->rank(),
-                                       thread, store);
+      wait_for_cluster();
+      this->reduce(each, [&](int at, float sum) { of_cluster.send(at, sum); });
+      of_cluster.finish(thread, store);
     }
   }
 };

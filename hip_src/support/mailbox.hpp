@@ -20,16 +20,18 @@ namespace dscore {
 #if defined(DSCORE_HOST)
 namespace emulation {
 
-// A number on its way, the barrier that counts it, and where it comes to in another block.
+// Numbers on their way, the barrier that counts them, and where they come to in another block.
+template <int Count>
 struct Letter {
-  uint32_t bits;
+  uint32_t bits[Count];
   void *to;
   TransferBarrier *barrier;
 };
+template <int Count>
 inline void deliver(const void *given) {
-  Letter letter;
+  Letter<Count> letter;
   std::memcpy(&letter, given, sizeof letter);
-  std::memcpy(letter.to, &letter.bits, sizeof letter.bits);
+  std::memcpy(letter.to, letter.bits, sizeof letter.bits);
   counters(letter.barrier).bytes -= int{sizeof letter.bits};
   counters(letter.barrier).settle();
 }
@@ -55,27 +57,44 @@ struct Mailbox {
 #endif
   }
 
-  // Sends a number to where `to` lies in the LDS of a block.
-  template <class Number>
-  __device__ void send(Number *to, int rank, Number number) const {
-    static_assert(sizeof(Number) == 4, "words");
+  // Sends numbers, one or four side by side, to where `to` lies in the LDS of a block.
+  template <class Number, int Count>
+  __device__ void send(Number *to, int rank, const Pack<Number, Count> &numbers) const {
+    static_assert(sizeof(Number) == 4 && (Count == 1 || Count == 4), "a word, or a vector");
+    uint32_t bits[Count];
+    DSCORE_UNROLL
+    for (int i = 0; i < Count; i++) bits[i] = bits_as<uint32_t>(numbers.at[i]);
     if constexpr (Blocks == 1) {
-      *to = number;
+      *reinterpret_cast<Pack<Number, Count> *>(to) = numbers;
     } else {
 #if defined(DSCORE_HOST)
       auto *const theirs = const_cast<TransferBarrier *>(emulation::of_block(barrier, rank));
-      void *const at = const_cast<Number *>(emulation::of_block(to, rank));
-      emulation::begin_arrival(theirs, emulation::deliver,
-                               emulation::Letter{bits_as<uint32_t>(number), at, theirs});
+      emulation::Letter<Count> letter{
+          {}, const_cast<Number *>(emulation::of_block(to, rank)), theirs};
+      std::memcpy(letter.bits, bits, sizeof bits);
+      emulation::begin_arrival(theirs, emulation::deliver<Count>, letter);
 #elif defined(DSCORE_COPY_ENGINE)
-      asm volatile("{\n.reg .u32 to, barrier;\n"
-                   "mapa.shared::cluster.u32 to, %0, %2;\n"
-                   "mapa.shared::cluster.u32 barrier, %1, %2;\n"
-                   "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 "
-                   "[to], %3, [barrier];\n}" ::"r"(lds_address(to)), "r"(lds_address(barrier)),
-                   "r"(rank), "r"(bits_as<uint32_t>(number)) : "memory");
+      if constexpr (Count == 1)
+        asm volatile("{\n.reg .u32 to, barrier;\n"
+                     "mapa.shared::cluster.u32 to, %0, %2;\n"
+                     "mapa.shared::cluster.u32 barrier, %1, %2;\n"
+                     "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 "
+                     "[to], %3, [barrier];\n}" ::"r"(lds_address(to)), "r"(lds_address(barrier)),
+                     "r"(rank), "r"(bits[0]) : "memory");
+      else
+        asm volatile("{\n.reg .u32 to, barrier;\n"
+                     "mapa.shared::cluster.u32 to, %0, %2;\n"
+                     "mapa.shared::cluster.u32 barrier, %1, %2;\n"
+                     "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 "
+                     "[to], {%3,%4,%5,%6}, [barrier];\n}" ::"r"(lds_address(to)),
+                     "r"(lds_address(barrier)), "r"(rank), "r"(bits[0]), "r"(bits[1]),
+                     "r"(bits[2]), "r"(bits[3]) : "memory");
 #endif
     }
+  }
+  template <class Number>
+  __device__ void send(Number *to, int rank, Number number) const {
+    send(to, rank, Pack<Number, 1>{{number}});
   }
 
   // All threads: wait until all has come.

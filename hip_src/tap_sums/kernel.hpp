@@ -9,7 +9,7 @@
 // outside it is 0 · gradient.
 #pragma once
 
-#include "support/joined_sums.hpp"
+#include "support/shared_sums.hpp"
 #include "tap_sums/block.hpp"
 #include "tap_sums/parts.hpp"
 
@@ -48,13 +48,14 @@ struct TapSums : TapSumsBlock<T, Tiling, Layer, Shape_> {
   }();
   static constexpr int pitch = t::plane_threads | 1;
   static constexpr int tap_pitch = t::images * t::planes * pitch;
-  // At the end LDS has the sums of the threads and, of a block of a cluster, those of the block.
+  // At the end LDS has the threads' sums; in a cluster, behind all else, what its blocks send.
   static constexpr int parts = sharers > 1 ? t::taps * tap_pitch : 0;
-  static constexpr int data_bytes =
-      greatest(t::stages * Block::stage_elements * int{sizeof(T)},
-               (parts + (cluster > 1 ? outputs : 0)) * int{sizeof(float)});
-  static constexpr int lds_bytes =
-      ceil_div(data_bytes, 16) * 16 + t::stages * int{sizeof(TransferBarrier)};
+  static constexpr int data_bytes = greatest(t::stages * Block::stage_elements * int{sizeof(T)},
+                                             parts * int{sizeof(float)});
+  using OfCluster = SharedSums<cluster, threads, outputs>;
+  static constexpr int barriers_at = ceil_div(data_bytes, 16) * 16;
+  static constexpr int of_cluster_at = barriers_at + t::stages * int{sizeof(TransferBarrier)};
+  static constexpr int lds_bytes = of_cluster_at + OfCluster::lds_bytes;
 
   static long long workspace_bytes(const Shape &s) {
     return t::slices > 1 ? 1ll * t::slices * s.out_channels * L::taps * sizeof(float) : 0;
@@ -65,8 +66,7 @@ struct TapSums : TapSumsBlock<T, Tiling, Layer, Shape_> {
   __device__ TapSums(const Arguments &args, const Shape &shape) : Block(args, shape), sums{} {
     if constexpr (t::ahead) Block::prefetch();
     lds = block_lds<T, lds_bytes / int{sizeof(T)}>();
-    barriers = reinterpret_cast<TransferBarrier *>(reinterpret_cast<char *>(lds) + lds_bytes) -
-               t::stages;
+    barriers = reinterpret_cast<TransferBarrier *>(reinterpret_cast<char *>(lds) + barriers_at);
     Move::template prepare<t::stages>(barriers, thread);
   }
 
@@ -199,6 +199,12 @@ struct TapSums : TapSumsBlock<T, Tiling, Layer, Shape_> {
       static_cast<Result *>(args.out)[at] = static_cast<Result>(sum);
   }
 
+  __device__ auto shared_sums() const {
+    if constexpr (cluster > 1)
+      return OfCluster(reinterpret_cast<char *>(lds) + of_cluster_at, rank, thread);
+    else return nullptr;
+  }
+
   // Adds the sums of the threads of each plane, through LDS: those of lane k, k + reducers, … of
   // the sharers in this order, then each half of the lanes to the other. Each goes to `finish`.
   template <class Finish>
@@ -233,6 +239,7 @@ struct TapSums : TapSumsBlock<T, Tiling, Layer, Shape_> {
   __device__ void run(const Arguments &args) {
     // Blocks of the sum of slices may come beforehand: they wait for this kernel's end.
     if constexpr (t::ahead || t::slices > 1) admit_next_kernel();
+    [[maybe_unused]] const auto of_cluster = shared_sums();
     const int begin = Block::first_unit();
     DSCORE_UNROLL
     for (int stage = 0; stage < t::stages; stage++) Block::start_load(stage, begin + stage);
@@ -248,13 +255,14 @@ struct TapSums : TapSumsBlock<T, Tiling, Layer, Shape_> {
       __syncthreads();
       Block::start_load(stage, unit + t::stages);
     }
-    float *const of_threads = reinterpret_cast<float *>(lds), *const of_block = of_threads + parts;
+    float *const of_threads = reinterpret_cast<float *>(lds);
     const auto keep = [&](int number, float sum) { store(args, number, sum); };
     if constexpr (cluster == 1) {
       reduce(of_threads, keep);
     } else {
-      reduce(of_threads, [&](int number, float sum) { of_block[number] = sum; });
-      join_shares<cluster, threads>(of_block, outputs, rank, thread, keep);
+      wait_for_cluster();
+      reduce(of_threads, [&](int number, float sum) { of_cluster.send(number, sum); });
+      of_cluster.finish(thread, keep);
     }
   }
 };

@@ -1,10 +1,10 @@
 // A tile whose steps the blocks of a cluster share (warpgroup_gemm/product.hpp). Each block adds
-// and stores the sums of some runs of eight columns. The others write theirs to its LDS, where the
-// same thread finds them: nobody waits for what is read from another block, neighbouring threads
-// write and read neighbouring vectors, and one barrier of the cluster is left between both.
+// and stores the sums of some runs of eight columns. The others send theirs to its mailbox, where
+// the same thread finds them: nobody waits for what is read from another block, threads side by
+// side send and read vectors side by side, and no barrier of the cluster is left between both.
 #pragma once
 
-#include "support/clusters.hpp"
+#include "support/mailbox.hpp"
 #include "warpgroup_gemm/copies.hpp"
 #include "warpgroup_gemm/scaled.hpp"
 
@@ -20,15 +20,15 @@ __device__ inline float *handed(unsigned char *lds, int from, int run, int threa
 // Hands a thread's sums to the blocks that add them, its own among these; zeros of a block that has
 // had no step.
 template <class t>
-__device__ inline void hand_over(unsigned char *lds, const float *sums, bool any, int rank,
-                                 int thread) {
+__device__ inline void hand_over(const Mailbox<t::cluster> &mailbox, unsigned char *lds,
+                                 const float *sums, bool any, int rank, int thread) {
   DSCORE_UNROLL
   for (int run = 0; run < t::runs; run++) {
     Pack<float, 4> four{};
     DSCORE_UNROLL
     for (int i = 0; i < 4; i++)
       if (any) four.at[i] = sums[4 * run + i];
-    write_vector_of_block(handed<t>(lds, rank, run % t::own_runs, thread), run / t::own_runs, four);
+    mailbox.send(handed<t>(lds, rank, run % t::own_runs, thread), run / t::own_runs, four);
   }
 }
 
@@ -56,28 +56,36 @@ struct SharedTile {
   using Two = Pack<typename Products::Result, 2>;
   const Products &block;
   const Arguments &args;
+  const Mailbox<t::cluster> mailbox;
   int first_m, row, column;  // of the tile; of a thread's first sum there, in a run
 
   __device__ SharedTile(const Products &block_, const Arguments &args_)
-      : block(block_), args(args_), first_m(block_.row_block * t::tile_m),
+      : block(block_), args(args_), mailbox{block_.full + t::mailbox},
+        first_m(block_.row_block * t::tile_m),
         row(block_.thread / t::wavefront * wavefront_rows + block_.thread % t::wavefront / 4),
         column(block_.thread % t::wavefront % 4 * 2) {}
 
+  // Runs that this block adds.
+  __device__ int own_runs() const {
+    return greatest(least(t::own_runs, t::runs - block.rank * t::own_runs), 0);
+  }
   // Before sums are handed over, all blocks must be there, which costs nothing where they say so
   // as they begin.
   __device__ void run() const {
-    arrive_at_cluster();
+    const bool copies = block.group == t::groups && one_of_wavefront();
+    if (copies) mailbox.prepare(t::cluster * own_runs() * t::consumers * 16);
+    wavefront_barrier();  // barriers of a cluster are for whole wavefronts
+    announce_block();
     if (block.group < t::groups) {
       float sums[t::tile_n / 2];
       accumulate(sums);
       wait_for_cluster();
-      hand_over<t>(block.lds, sums, block.steps > 0, block.rank, block.thread);
+      hand_over<t>(mailbox, block.lds, sums, block.steps > 0, block.rank, block.thread);
       finish();
     } else {
-      if (one_of_wavefront()) RingCopies<Products>(block, args).copy_all(NothingBefore{});
-      wavefront_barrier();  // those of a cluster are for whole wavefronts
+      if (copies) RingCopies<Products>(block, args).copy_all(NothingBefore{});
+      wavefront_barrier();
       wait_for_cluster();
-      cluster_barrier();
     }
   }
   __device__ void accumulate(float *sums) const {
@@ -107,7 +115,7 @@ struct SharedTile {
     each_run([&](int i, int at) {
       beside[i] = Roles::template beside<t>(args, at, nullptr, 0);
     });
-    cluster_barrier();
+    mailbox.wait();
     if constexpr (Roles::stores_sums) store_sums();
     else store(beside);
   }

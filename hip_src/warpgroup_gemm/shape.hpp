@@ -134,7 +134,9 @@ struct WarpgroupGemmShape : Tiling {
       table_at + (Tiling::banked ? banked_table_bytes : Roles::Results::table_bytes);
   // The last is where all warpgroups meet, once they have brought columns, or a table.
   static constexpr bool meeting = columns_by_lanes || Roles::Results::table_bytes > 0;
-  static constexpr int barriers = 2 * Tiling::stages + meeting;
+  static_assert(!meeting || Tiling::cluster == 1, "the same barrier");
+  static constexpr int mailbox = 2 * Tiling::stages;  // that of a cluster's mailbox
+  static constexpr int barriers = 2 * Tiling::stages + (meeting || Tiling::cluster > 1);
   static constexpr int lds_bytes =
       barriers_at + barriers * static_cast<int>(sizeof(TransferBarrier));
 

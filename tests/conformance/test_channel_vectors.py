@@ -97,6 +97,7 @@ BLOCK, UNITS_KERNEL = "channel_vectors/block.hpp", "channel_vectors/diagonal_wal
 TILE, KERNEL, SUMS_KERNEL = ("channel_vectors/tile.hpp", "channel_vectors/walk.hpp",
                              "channel_sums/shares.hpp")
 SUMS_BLOCK, FRAGMENTS = "channel_sums/block.hpp", "channel_sums/fragments.hpp"
+SHARED = "support/shared_sums.hpp"
 BAND = "    wait_copies_but<behind + t::bands - 1>(behind + t::bands - 1 - band);\n"
 BARRIER = "    __syncthreads();\n"
 # The plan, the file, the source as it is, with its fault, and what is said of it.
@@ -158,12 +159,9 @@ FAULTS = {
         "least((2 * step + 1) * stride + last + column_left * dilation, rows - 1) / band_rows",
         "least(2 * step * stride, rows - 1) / band_rows", "WRONG"),
     "a block of the cluster left out": (
-        BANDED, "support/joined_sums.hpp",
-        "other = 1; other < Cluster; other++) sum", "other = 2; other < Cluster; other++) sum",
-        "WRONG"),
-    "sums of a cluster read before all are there": (
-        BANDED, "support/joined_sums.hpp",
-        "const Store &store) {\n  cluster_barrier();", "const Store &store) {", "WRONG"),
+        BANDED, SHARED, "from = 1; from < Cluster;", "from = 2; from < Cluster;", "WRONG"),
+    "sums of a cluster added before all have come": (
+        BANDED, SHARED, "    mailbox.wait();\n", "", "WRONG"),
 }
 
 

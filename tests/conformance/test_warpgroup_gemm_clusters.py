@@ -54,10 +54,12 @@ JOINED, PRODUCT = "warpgroup_gemm/joined.hpp", "warpgroup_gemm/product.hpp"
 # The plan, the file and its source as it is, with its fault, and what is said of it.
 FAULTS = {
     "sums added before all have come": (
-        FEW, JOINED, "    cluster_barrier();\n    if constexpr (Roles::stores_sums) store_sums();\n"
-        "    else store(beside);\n", "    store(beside);\n    cluster_barrier();\n", "WRONG"),
+        FEW, JOINED, "    mailbox.wait();\n", "", "WRONG"),
+    "a mailbox that waits for a block too few": (
+        FEW, JOINED, "prepare(t::cluster * own_runs()", "prepare((t::cluster - 1) * own_runs()",
+        "WRONG"),
     "threads that do not wait for the others": (
-        FEW, JOINED, "      cluster_barrier();\n    }\n", "    }\n", "divergent rendezvous"),
+        FEW, JOINED, "      wait_for_cluster();\n    }\n", "    }\n", "divergent rendezvous"),
     "sums of one block left out": (
         WEIGHTS, JOINED, "from = 1; from < t::cluster;", "from = 2; from < t::cluster;", "WRONG"),
     "sums handed to the place of another block": (

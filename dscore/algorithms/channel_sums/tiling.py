@@ -18,6 +18,7 @@ from dscore.algorithms.channel_vectors.tiling import (
     vector_elements,
     whole_vectors,
 )
+from dscore.algorithms.clusters import shared_sums_bytes
 from dscore.algorithms.columns import Count, ceil_div, remembered
 from dscore.algorithms.row_reuse.view import axes_of
 from dscore.core.device import Device
@@ -118,11 +119,10 @@ def shape_of(problem: ConvProblem, t: Any) -> ChannelSumsShape:
     units = (problem.batch * ceil_div(rows.written_size, block_h)
              * ceil_div(columns.written_size, block_w))
     tiles = problem.spec.element.bytes * t.stages * (walked_tile + own_tile)
-    # At the end: the threads' sums of some filter rows, and those of a block of a cluster.
+    # At the end: the threads' sums of some filter rows.
     row = WORD_BYTES * sharers * columns.kernel * channels
-    of_block = np.where(np.asarray(t.cluster) > 1, WORD_BYTES * products * channels, 0)
-    at_once = np.clip((tiles - of_block) // row, 1, rows.kernel)
-    parts = np.where(sharers > 1, at_once * row, 0) + of_block
+    at_once = np.clip(tiles // row, 1, rows.kernel)
+    parts = np.where(sharers > 1, at_once * row, 0)
     walked_rows = rows.under(t.thread_h)
     return ChannelSumsShape(
         rows=walked_rows, columns=held_columns(columns, t.thread_w),
@@ -131,7 +131,8 @@ def shape_of(problem: ConvProblem, t: Any) -> ChannelSumsShape:
         walked_tile=walked_tile, own_tile=own_tile, units=units,
         unit_slices=ceil_div(units, t.slices * t.cluster),
         band_rows=ceil_div(walked_rows, t.bands), rows_at_once=at_once,
-        lds_bytes=ceil_div(np.maximum(tiles, parts), VECTOR_BYTES) * VECTOR_BYTES)
+        lds_bytes=ceil_div(np.maximum(tiles, parts), VECTOR_BYTES) * VECTOR_BYTES
+        + shared_sums_bytes(t.cluster, products * channels))
 
 
 @remembered

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dscore.algorithms.base import LDS_ALIGNMENT_BYTES, VECTOR_BYTES
+from dscore.algorithms.clusters import shared_sums_bytes
 from dscore.algorithms.columns import Count, ceil_div, once_for_each, remembered
 from dscore.core.numerics import WORD_BYTES
 from dscore.core.plan import Launch
@@ -106,7 +107,6 @@ def shape_of(problem: ConvProblem, t: Any) -> TapSumsShape:
     data = element * t.stages * t.images * (span_x + span_g)
     sums = WORD_BYTES * t.taps_h * t.taps_w * t.planes
     parts = np.where(_sharers(t) > 1, sums * t.images * (t.lanes_h * t.lanes_w | 1), 0)
-    parts = parts + np.where(np.asarray(t.cluster) > 1, sums, 0)
     return TapSumsShape(
         threads=t.images * t.planes * t.lanes_h * t.lanes_w,
         rows=(t.thread_h - 1) * stride_h + span_h, held=_held(problem, t),
@@ -115,7 +115,8 @@ def shape_of(problem: ConvProblem, t: Any) -> TapSumsShape:
         unit_slices=ceil_div(units, t.slices * t.cluster),
         tap_tiles=ceil_div(spec.kernel[0], t.taps_h) * ceil_div(spec.kernel[1], t.taps_w),
         lds_bytes=ceil_div(np.maximum(data, parts), VECTOR_BYTES) * VECTOR_BYTES
-        + t.stages * ARRIVALS_BYTES)
+        + t.stages * ARRIVALS_BYTES
+        + shared_sums_bytes(t.cluster, t.taps_h * t.taps_w * t.planes))
 
 
 def _sharers(t: Any) -> Count:

@@ -158,7 +158,7 @@ def barriers_of(problem: ConvProblem, t: Any) -> Count:
     """Two for each buffer of the ring; one for filters of bytes that come beside rows as spans, or
     for a table."""
     spec = problem.spec
-    return 2 * t.stages + ((t.spans * spec.element.exact > 0) | spec.table)
+    return 2 * t.stages + ((t.spans * spec.element.exact > 0) | spec.table | (t.cluster > 1))
 
 
 @remembered
