@@ -1,18 +1,18 @@
 """Products of whole images by filters (hip_src/image_gemm): pointwise layers in NCHW, gradients.
 
 Order of additions, for one result: the products of its summed channels, ascending in each step,
-beginning with +0, those past the last +0 · +0; block ``r`` of images begins with the ``r``-th step,
-and goes on with the first after the last. Of the slices each has every so many-th of these; their
-sums are added in their order; then bias, then activation. Products are rounded before they are
-added. Here a step's filters lie in LDS row after row: what the kernel exchanges there, it reads
-exchanged; and of a plane's pairs of pixels all lie there, those past the last one as zeros.
+beginning with +0, those past the last +0 · +0. The blocks of a cluster have steps that follow one
+another, of which each of a block's slices has every so many-th; the slices' sums are added in their
+order, then the blocks'; then bias, then activation. Products are rounded before they are added.
+Here a step's filters lie in LDS row after row: what the kernel exchanges there, it reads exchanged;
+and of a plane's pairs of pixels all lie there, those past the last one as zeros.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from dscore.algorithms.image_gemm.tiling import PAIR, shape_of
+from dscore.algorithms.image_gemm.tiling import PAIR, barriers_of, shape_of
 from dscore.algorithms.warpgroup_gemm.tiling import BARRIER_BYTES, ROWS
 from dscore.backends.reference.lockstep import LockstepKernel, batches, require_launch
 from dscore.backends.reference.machine import (
@@ -42,8 +42,9 @@ run_input_gradient = run
 class _Product(LockstepKernel):
     """The geometry of a block, its two tiles, and the blocks that run at present.
 
-    Grid order: tile of channels fastest, then that of images. Rows of a block are its pixels by
-    pairs, of all instructions.
+    Grid order: block of the cluster fastest, then tile of channels, then that of images. Blocks of
+    the same rank in their clusters run together. Rows of a block are its pixels by pairs, of all
+    instructions.
     """
 
     def __init__(self, plan: Plan, operands: Operands) -> None:
@@ -55,10 +56,11 @@ class _Product(LockstepKernel):
         pair, of_pair = split(lane_ids(self.rows), PAIR)[::-1]
         self.image_of, self.pixel_of = pair // self.shape.pairs, of_pair + pair % (
             self.shape.pairs) * PAIR
-        require_launch(plan, self.tiles, int(self.shape.waves) * self.wavefront)
+        require_launch(plan, self.tiles * self.t.cluster, int(self.shape.waves) * self.wavefront)
 
     def allocate(self, blocks: Blocks) -> None:
-        """The sums in registers; the ring, what slices hand over, results and barriers in LDS."""
+        """The sums in registers; the ring, what slices and blocks hand over, results and barriers
+        in LDS."""
         t, shape, size = self.t, self.shape, self.element.bytes
         self.blocks = blocks
         lanes = t.slices * self.rows * 2 // int(shape.rows)
@@ -68,8 +70,9 @@ class _Product(LockstepKernel):
         handed = int(shape.handed_bytes) // size
         blocks.lds_tile("the ring of buffers", t.stages * self.stage, self.element)
         blocks.lds_tile("sums of slices", (t.slices - 1) * handed, self.element)
+        blocks.lds_tile("sums of a cluster", int(shape.sent_bytes) // size, self.element)
         blocks.lds_tile("results", int(shape.results_bytes) // size, self.element)
-        blocks.lds_tile("barriers", (2 * t.stages + 6) * BARRIER_BYTES // size, self.element)
+        blocks.lds_tile("barriers", int(barriers_of(t)) * BARRIER_BYTES // size, self.element)
 
     def run(self, block: Ints) -> None:
         """The blocks numbered *block*."""
@@ -81,16 +84,21 @@ class _Product(LockstepKernel):
             self.image = (tile * self.t.images).reshape(-1, 1) + self.image_of
             self.held = ((self.image_of < self.t.images) & (self.image < self.problem.batch)
                          & (self.pixel_of < self.shape.area))
-            self._store(self._accumulate(number))
+            joined = self._accumulate(number, 0)
+            for rank in range(1, self.t.cluster):
+                joined += self._accumulate(number, rank)
+            self._store(joined)
 
-    def _accumulate(self, tile: int) -> Floats:
-        """The sums of a tile: of its steps, each of its slice's."""
-        t, shape, steps = self.t, self.shape, int(self.shape.steps)
+    def _accumulate(self, tile: int, rank: int) -> Floats:
+        """The sums of a block of a cluster of a tile: of its steps, each of its slice's."""
+        t, shape, all_steps = self.t, self.shape, int(self.shape.all_steps)
+        first, end = (all_steps * number // t.cluster for number in (rank, rank + 1))
         self.sums.fill(0)
-        for step in range(steps):
-            ring = (tile * steps + step) % t.stages * self.stage
-            filters = self._filters(step, ring)
-            planes = self._planes(step, ring + int(shape.filter_bytes) // self.element.bytes)
+        for step in range(end - first):
+            ring = (tile * (end - first) + step) % t.stages * self.stage
+            filters = self._filters(first + step, ring)
+            planes = self._planes(first + step,
+                                  ring + int(shape.filter_bytes) // self.element.bytes)
             own = self.sums[step % t.slices]
             product = np.empty_like(own)
             for k in range(t.step):

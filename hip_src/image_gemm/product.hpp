@@ -9,14 +9,17 @@
 //
 // A block takes `repeat` tiles of images, and its ring runs on from each to the next. One wavefront
 // brings boxes of images and filters to that ring of LDS buffers. A warpgroup has 64 pixels of a
-// block's images or several times as many; `slices` of them share the steps.
+// block's images or several times as many; `slices` of them share the steps. The blocks of a
+// cluster share them, too: each image is then read once for more channels (image_gemm/shared.hpp).
 //
 // Order of additions, as the reference backend has it: step by step, in the order of the summed
-// channels in each. A slice has every slices-th of the steps; then the slices' sums, ascending.
+// channels in each. Of a block's steps, which follow one another, a slice has every slices-th; then
+// the slices' sums, ascending; then those of a cluster's blocks, ascending.
 #pragma once
 
 #include "image_gemm/pixels.hpp"
 #include "image_gemm/results.hpp"
+#include "image_gemm/shared.hpp"
 #include "plane_gemm/roles.hpp"
 #include "warpgroup_gemm/shape.hpp"
 
@@ -34,7 +37,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     TensorMap planes, filters;
   };
   static constexpr int threads = t::threads, wavefront = t::wavefront, layout = t::layout;
-  static constexpr int lds_bytes = t::lds_bytes, alignment = 16;
+  static constexpr int lds_bytes = t::lds_bytes, alignment = 16, cluster = t::cluster;
   static_assert(sizeof(T) == 2, "elements of 16 bits");
 
   static __host__ __device__ int tiles_n(const Shape &s) {
@@ -43,9 +46,14 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   static __host__ __device__ int all_steps(const Shape &s) {
     return ceil_div(Roles::k(s), t::step);
   }
-  // Tiles of channels fastest: blocks that read the same images follow one another.
+  // Blocks of a cluster fastest, then tiles of channels: those that read the same images follow one
+  // another.
   static __host__ __device__ int blocks(const Shape &s) {
-    return tiles_n(s) * blocks_i(s);
+    return cluster * tiles_n(s) * blocks_i(s);
+  }
+  // The first step of a cluster's block.
+  static __device__ int first_of(const Shape &s, int rank) {
+    return all_steps(s) * rank / cluster;
   }
   static __host__ __device__ int tiles_i(const Shape &s) { return ceil_div(s.batch, t::images); }
   static __host__ __device__ int blocks_i(const Shape &s) {
@@ -64,14 +72,16 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
 
   const Shape &s;
   const Maps &maps;
-  int thread, slice, block_i, first_n, steps;
+  int thread, slice, rank, block_i, first_n, first_step, steps;
   unsigned char *lds;
   TransferBarrier *full, *empty, *shared, *sent, *made;
 
   __device__ ImageProducts(const Arguments &, const Shape &shape, const Maps &maps_)
       : s(shape), maps(maps_), thread(thread_number()),
-        slice(of_wavefront(thread / t::slice_threads)), block_i(blockIdx.x / tiles_n(shape)),
-        first_n(blockIdx.x % tiles_n(shape) * t::tile_n), steps(all_steps(shape)),
+        slice(of_wavefront(thread / t::slice_threads)), rank(blockIdx.x % cluster),
+        block_i(blockIdx.x / cluster / tiles_n(shape)),
+        first_n(blockIdx.x / cluster % tiles_n(shape) * t::tile_n),
+        first_step(first_of(shape, rank)), steps(first_of(shape, rank + 1) - first_step),
         lds(block_lds<unsigned char, lds_bytes, swizzled_tile>()),
         full(reinterpret_cast<TransferBarrier *>(lds + t::barriers_at)), empty(full + t::stages),
         shared(empty + t::stages), sent(shared + 1), made(sent + 1) {
@@ -84,8 +94,10 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
       if (t::slices > 1) prepare_barriers(shared, 1, (t::slices - 1) * wavefronts);
       if (t::repeat > 1) prepare_barriers(sent, 1, 1);
       prepare_barriers(made, t::chunks, wavefronts);
+      if (cluster > 1) sums_of_cluster().prepare();
     }
     __syncthreads();
+    if (cluster > 1) announce_block();
   }
 
   // All images and filters.
@@ -112,9 +124,9 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     return reinterpret_cast<T *>(filters_at(stage) + t::filter_bytes);
   }
 
-  // One thread: fills the ring, ahead of the warpgroups by as many steps as it has buffers, and
-  // stores results. What is past the last image or channel comes as zeros.
-  __device__ void move_all(const Arguments &args) const {
+  // One thread: fills the ring, ahead of the warpgroups by as many steps as it has buffers. What is
+  // past the last image or channel comes as zeros. Returns how many tiles it has stored meanwhile.
+  __device__ int fill_ring(const Arguments &args) const {
     const ImageResults<ImageProducts> results{*this, args};
     RingTurn<t::stages> turn;
     int copied = 0, stored = 0;
@@ -127,13 +139,18 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
         if (copied >= t::stages) wait_barrier(empty + turn.stage, turn.parity ^ 1);
         TransferBarrier *barrier = full + turn.stage;
         arrive_expecting(barrier, t::filter_bytes + t::plane_bytes);
-        const int summed = step * t::step;
+        const int summed = (first_step + step) * t::step;
         copy_filters(barrier, filters_at(turn.stage), summed);
         load_box(barrier, planes_at(turn.stage), maps.planes,
                  {0, summed * t::area / t::run, first_image});
         turn.pass();
       }
     });
+    return stored;
+  }
+  // Stores the results of all tiles but so many.
+  __device__ void store_results(const Arguments &args, int stored) const {
+    const ImageResults<ImageProducts> results{*this, args};
     each_tile([&](int number, int) {
       if (number >= stored) results.store(number);
     });
@@ -147,6 +164,13 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   }
 
   using Sums = float[t::rows][t::tile_n / 2];
+  // Of the channels whose sums this block adds, and stores: the first of them, and where they end.
+  using OwnSums = float[t::rows][t::own_n / 2];
+  __device__ int own_first() const { return first_n + rank * t::own_n; }
+  __device__ int own_end() const { return least(first_n + t::tile_n, Roles::m(s)); }
+  __device__ ClusterImageSums<t> sums_of_cluster() const {
+    return {lds + t::sent_at, {full + t::barriers - 1}, rank};
+  }
   // Starts the products of a step from the `depth`-th instruction on.
   __device__ void multiply(Sums &sums, const typename Pixels::Words &words, int stage, int depth,
                            bool further) const {
@@ -207,29 +231,6 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     wavefront_barrier();
     if (thread % t::wavefront == 0) arrive(barrier);
   }
-  // Adds the slices' sums to the first one's; whether the thread is of that.
-  __device__ bool join(Sums &sums, int slice) const {
-    float *parts = reinterpret_cast<float *>(lds + t::shared_at) + thread % t::slice_threads;
-    const auto each = [&](int of_slice, auto take) {
-      DSCORE_UNROLL
-      for (int r = 0; r < t::rows; r++)
-        DSCORE_UNROLL
-        for (int i = 0; i < t::tile_n / 2; i++)
-          take(sums[r][i], parts[(((of_slice - 1) * t::rows + r) * (t::tile_n / 2) + i) *
-                                 t::slice_threads]);
-    };
-    if (slice > 0) {
-      each(slice, [](float sum, float &part) { part = sum; });
-      pass(shared);
-      return false;
-    }
-    wait_barrier(shared, 0);
-    DSCORE_UNROLL
-    for (int other = 1; other < t::slices; other++)
-      each(other, [](float &sum, float part) { sum += part; });
-    return true;
-  }
-
   __device__ void multiply_all(const Arguments &args) const {
     const int of_slice = thread % t::slice_threads;
     const Pixels pixels(of_slice / warpgroup_threads, of_slice % warpgroup_threads);
@@ -238,20 +239,44 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
       Sums sums;
       accumulate(sums, pixels, slice, number * steps);
       if constexpr (t::slices > 1)
-        if (!join(sums, slice)) return;
-      if (t::repeat > 1 && number > 0) wait_barrier(sent, (number - 1) & 1);
-      DSCORE_UNROLL
-      for (int chunk = 0; chunk < t::chunks; chunk++) {
-        results.put(sums, pixels, first_image, chunk);
-        let_engine_see_lds();
-        pass(made + chunk);
+        if (!join_image_slices(*this, sums)) {
+          if (cluster > 1) meet_cluster();
+          return;
+        }
+      if constexpr (cluster > 1) {
+        wait_for_cluster();
+        OwnSums own{};
+        sums_of_cluster().send(sums, own, pixels, of_slice);
+        sums_of_cluster().join(own, pixels, of_slice);
+        put_all(results, own, pixels, first_image);
+      } else {
+        if (t::repeat > 1 && number > 0) wait_barrier(sent, (number - 1) & 1);
+        put_all(results, sums, pixels, first_image);
       }
     });
   }
+  // Results to LDS, of which the first leave while others are made.
+  __device__ void put_all(const ImageResults<ImageProducts> &results, const OwnSums &sums,
+                          const Pixels &pixels, int first_image) const {
+    DSCORE_UNROLL
+    for (int chunk = 0; chunk < t::chunks; chunk++) {
+      results.put(sums, pixels, first_image, chunk);
+      let_engine_see_lds();
+      pass(made + chunk);
+    }
+  }
 
   __device__ void run(const Arguments &args) {
-    if (slice < t::slices) multiply_all(args);
-    else if (one_of_wavefront()) move_all(args);
+    if (slice < t::slices) return multiply_all(args);
+    const bool moves = one_of_wavefront();
+    const int stored = moves ? fill_ring(args) : 0;
+    if (cluster > 1) meet_cluster();
+    if (moves) store_results(args, stored);
+  }
+  // Of a wavefront that has no sums to send: all threads are to be there before any is sent.
+  __device__ void meet_cluster() const {
+    wavefront_barrier();
+    wait_for_cluster();
   }
 };
 

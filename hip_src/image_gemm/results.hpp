@@ -1,4 +1,5 @@
-// Results of a block's images (image_gemm/product.hpp): from sums by LDS to memory.
+// Results of a block's images (image_gemm/product.hpp): from sums by LDS to memory; in a cluster of
+// the channels whose sums this block adds.
 #pragma once
 
 #include "support/tensor_copy.hpp"
@@ -10,7 +11,7 @@ struct ImageResults {
   using t = typename Products::t;
   using Roles = typename Products::Roles;
   using T = typename Products::Element;
-  using Sums = typename Products::Sums;
+  using Sums = typename Products::OwnSums;
   using Pixels = typename Products::Pixels;
   const Products &block;
   const typename Products::Arguments &args;
@@ -19,12 +20,12 @@ struct ImageResults {
 
   // Results of a thread to LDS, of some channels, where they lie as they will in memory.
   __device__ void put(const Sums &sums, const Pixels &pixels, int first_image, int chunk) const {
-    const int m = Roles::m(block.s), first_n = block.first_n;
+    const int m = Roles::m(block.s), first_n = block.own_first(), end = block.own_end();
     DSCORE_UNROLL
     for (int j = 0; j < t::chunk / 4; j++) {
       const int i = chunk * (t::chunk / 4) + j;
       const int within = i / 2 * 8 + block.thread % 4 * 2 + i % 2, channel = first_n + within;
-      if (m % t::tile_n != 0 && channel >= m) continue;
+      if ((m % t::tile_n != 0 || t::all_runs % t::cluster != 0) && channel >= end) continue;
       const auto beside = Roles::template beside<T>(args, channel);
       DSCORE_UNROLL
       for (int r = 0; r < t::rows; r++) {
@@ -58,8 +59,8 @@ struct ImageResults {
     const int first_image = (block.block_i + number * block.blocks_i(block.s)) * t::images;
     DSCORE_UNROLL
     for (int chunk = 0; chunk < t::chunks; chunk++) {
-      const int within = chunk * t::chunk, first_n = block.first_n + within;
-      const int channels = least(t::chunk, m - first_n);
+      const int within = chunk * t::chunk, first_n = block.own_first() + within;
+      const int channels = least(t::chunk, block.own_end() - first_n);
       wait_barrier(block.made + chunk, number & 1);
       DSCORE_UNROLL
       for (int e = 0; e < t::images; e++)

@@ -13,11 +13,12 @@ constexpr int largest_divisor(int of, int most) {
 }
 
 // Of the image: Area, pixels of a plane; Run, elements of a row of the boxes that planes come by.
-template <int TileN, int Images, int Groups, int Slices, int Step, int Stages, int Repeat, int Area,
-          int Run, int Layout, int Wavefront>
+template <int TileN, int Images, int Groups, int Slices, int Step, int Stages, int Repeat,
+          int Cluster, int Area, int Run, int Layout, int Wavefront>
 struct ImageGemmTiling {
   static constexpr int tile_n = TileN, images = Images, groups = Groups, slices = Slices;
-  static constexpr int step = Step, stages = Stages, repeat = Repeat, area = Area, run = Run;
+  static constexpr int step = Step, stages = Stages, repeat = Repeat, cluster = Cluster;
+  static constexpr int area = Area, run = Run;
   static constexpr int layout = Layout, wavefront = Wavefront;
   // A lane has two pixels side by side, of which a plane of odd pixels lacks one; an instruction's
   // 64 rows are 32 of these pairs. Each warpgroup of a slice has `rows` instructions' rows.
@@ -36,7 +37,7 @@ struct ImageGemmTiling {
   // Else a slice might take the bytes of another one's step for its own: it does not see the phases
   // of barriers at which only others wait.
   static_assert(Stages >= 1 && Stages % Slices == 0, "buffers of a slice's own");
-  static_assert(Repeat == 1 || Slices == 1, "steps of a slice's own in each tile");
+  static_assert(Repeat == 1 || Slices * Cluster == 1, "steps of a slice's own in each tile");
   static_assert(Step * Area % Run == 0 && Run <= most_box && Run % 8 == 0, "whole rows of boxes");
 };
 
@@ -58,13 +59,21 @@ struct ImageGemmShape : Tiling {
   static constexpr int sums = t::rows * t::tile_n / 2;
   static constexpr int shared_at = t::stages * stage_bytes;
   static constexpr int handed_bytes = t::slice_threads * sums * 4;
+  // What the blocks of a cluster send to this one: of each block four sums for each lane of a pair
+  // of pixels, and each of the runs of eight channels that this block adds.
+  static constexpr int all_runs = t::tile_n / 8, own_runs = ceil_div(all_runs, t::cluster);
+  static constexpr int places = t::images * t::pairs * 4;
+  static constexpr int sent_at = shared_at + (t::slices - 1) * handed_bytes;
+  static constexpr int sent_bytes = (t::cluster - 1) * own_runs * places * 16;
   // Planes of results, as they will lie in memory: some channels leave while others are made.
-  static constexpr int chunks = largest_divisor(t::tile_n / 8, 4), chunk = t::tile_n / chunks;
-  static constexpr int results_at = shared_at + (t::slices - 1) * handed_bytes;
-  static constexpr int result_elements = t::tile_n * t::area;
+  static constexpr int own_n = own_runs * 8;
+  static constexpr int chunks = largest_divisor(own_runs, 4), chunk = own_n / chunks;
+  static constexpr int results_at = sent_at + sent_bytes;
+  static constexpr int result_elements = own_n * t::area;
   static constexpr int barriers_at = results_at + t::images * result_elements * 2;
+  static constexpr int barriers = 2 * t::stages + 6 + (t::cluster > 1);
   static constexpr int lds_bytes =
-      barriers_at + (2 * t::stages + 6) * static_cast<int>(sizeof(TransferBarrier));
+      barriers_at + barriers * static_cast<int>(sizeof(TransferBarrier));
 };
 
 }  // namespace dscore

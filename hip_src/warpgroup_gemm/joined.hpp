@@ -1,7 +1,8 @@
 // A tile whose steps the blocks of a cluster share (warpgroup_gemm/product.hpp). Each block adds
 // and stores the sums of some runs of eight columns. The others send theirs to its mailbox, where
 // the same thread finds them: nobody waits for what is read from another block, threads side by
-// side send and read vectors side by side, and no barrier of the cluster is left between both.
+// side send and read vectors side by side, and no barrier of the cluster is left between both. A
+// block's own sums stay in registers.
 #pragma once
 
 #include "support/mailbox.hpp"
@@ -10,37 +11,43 @@
 
 namespace dscore {
 
-// The four sums of a thread that block `from` has handed over, of one of this block's runs.
+// Where a thread of block `to` finds the four sums that block `from` has handed it, of a run.
 template <class t>
-__device__ inline float *handed(unsigned char *lds, int from, int run, int thread) {
+__device__ inline float *handed(unsigned char *lds, int from, int to, int run, int thread) {
+  const int of = from - (from > to);
   return reinterpret_cast<float *>(lds + t::handed_at) +
-         ((from * t::own_runs + run) * t::consumers + thread) * 4;
+         ((of * t::own_runs + run) * t::consumers + thread) * 4;
 }
 
-// Hands a thread's sums to the blocks that add them, its own among these; zeros of a block that has
-// had no step.
+// Hands a thread's sums to the blocks that add them, and keeps its own block's; zeros of a block
+// that has had no step.
 template <class t>
 __device__ inline void hand_over(const Mailbox<t::cluster> &mailbox, unsigned char *lds,
-                                 const float *sums, bool any, int rank, int thread) {
+                                 const float *sums, Pack<float, 4> (&own)[t::own_runs], bool any,
+                                 int rank, int thread) {
   DSCORE_UNROLL
   for (int run = 0; run < t::runs; run++) {
+    const int to = run / t::own_runs, of_block = run % t::own_runs;
     Pack<float, 4> four{};
     DSCORE_UNROLL
     for (int i = 0; i < 4; i++)
       if (any) four.at[i] = sums[4 * run + i];
-    mailbox.send(handed<t>(lds, rank, run % t::own_runs, thread), run / t::own_runs, four);
+    if (to == rank) own[of_block] = four;
+    else mailbox.send(handed<t>(lds, rank, to, of_block, thread), to, four);
   }
 }
 
 // The sums of a run, those of the cluster's blocks added in the order of their ranks.
 template <class t>
-__device__ inline Pack<float, 4> joined(unsigned char *lds, int run, int thread) {
-  auto sums = read_vector<4>(handed<t>(lds, 0, run, thread));
+__device__ inline Pack<float, 4> joined(unsigned char *lds, const Pack<float, 4> &own, int rank,
+                                        int run, int thread) {
+  Pack<float, 4> sums{};
   DSCORE_UNROLL
-  for (int from = 1; from < t::cluster; from++) {
-    const auto others = read_vector<4>(handed<t>(lds, from, run, thread));
+  for (int from = 0; from < t::cluster; from++) {
+    Pack<float, 4> others = own;
+    if (from != rank) others = read_vector<4>(handed<t>(lds, from, rank, run, thread));
     DSCORE_UNROLL
-    for (int i = 0; i < 4; i++) sums.at[i] += others.at[i];
+    for (int i = 0; i < 4; i++) sums.at[i] = from == 0 ? others.at[i] : sums.at[i] + others.at[i];
   }
   return sums;
 }
@@ -54,6 +61,7 @@ struct SharedTile {
   using Arguments = typename Products::Arguments;
   using Beside = typename Roles::template Beside<2>;
   using Two = Pack<typename Products::Result, 2>;
+  using Own = Pack<float, 4>[t::own_runs];
   const Products &block;
   const Arguments &args;
   const Mailbox<t::cluster> mailbox;
@@ -73,15 +81,16 @@ struct SharedTile {
   // as they begin.
   __device__ void run() const {
     const bool copies = block.group == t::groups && one_of_wavefront();
-    if (copies) mailbox.prepare(t::cluster * own_runs() * t::consumers * 16);
+    if (copies) mailbox.prepare((t::cluster - 1) * own_runs() * t::consumers * 16);
     wavefront_barrier();  // barriers of a cluster are for whole wavefronts
     announce_block();
     if (block.group < t::groups) {
       float sums[t::tile_n / 2];
       accumulate(sums);
       wait_for_cluster();
-      hand_over<t>(mailbox, block.lds, sums, block.steps > 0, block.rank, block.thread);
-      finish();
+      Own own{};
+      hand_over<t>(mailbox, block.lds, sums, own, block.steps > 0, block.rank, block.thread);
+      finish(own);
     } else {
       if (copies) RingCopies<Products>(block, args).copy_all(NothingBefore{});
       wavefront_barrier();
@@ -110,18 +119,21 @@ struct SharedTile {
     }
   }
   // What results need beside sums is read while these are under way.
-  __device__ void finish() const {
+  __device__ void finish(const Own &own) const {
     Beside beside[t::own_runs];
     each_run([&](int i, int at) {
       beside[i] = Roles::template beside<t>(args, at, nullptr, 0);
     });
     mailbox.wait();
-    if constexpr (Roles::stores_sums) store_sums();
-    else store(beside);
+    if constexpr (Roles::stores_sums) store_sums(own);
+    else store(own, beside);
   }
-  __device__ void store_sums() const {
+  __device__ Pack<float, 4> sums_of(const Own &own, int run) const {
+    return joined<t>(block.lds, own[run], block.rank, run, block.thread);
+  }
+  __device__ void store_sums(const Own &own) const {
     each_run([&](int i, int at) {
-      const auto sums = joined<t>(block.lds, i, block.thread);
+      const auto sums = sums_of(own, i);
       DSCORE_UNROLL
       for (int half = 0; half < 2; half++)
         Roles::store_sums(args, block.s, sums.at + 2 * half, block.part,
@@ -129,11 +141,11 @@ struct SharedTile {
     });
   }
   // All results are made before the first is stored: behind a store nothing is read ahead.
-  __device__ void store(const Beside (&beside)[t::own_runs]) const {
+  __device__ void store(const Own &own, const Beside (&beside)[t::own_runs]) const {
     const int n = Roles::n(block.s), rows = Roles::m(block.s) - first_m - row;
     Two results[t::own_runs][2];
     each_run([&](int i, int at) {
-      const auto sums = joined<t>(block.lds, i, block.thread);
+      const auto sums = sums_of(own, i);
       DSCORE_UNROLL
       for (int half = 0; half < 2; half++)
         if (half * 8 < rows)

@@ -117,8 +117,7 @@ struct WarpgroupGemmShape : Tiling {
   // run of eight columns and each thread. Others write there while this one's ring is still read.
   static constexpr int runs = Tiling::tile_n / 8, own_runs = ceil_div(runs, Tiling::cluster);
   static constexpr int handed_at = results_at + results_bytes;
-  static constexpr int handed_bytes =
-      Tiling::cluster > 1 ? Tiling::cluster * own_runs * Tiling::consumers * 16 : 0;
+  static constexpr int handed_bytes = (Tiling::cluster - 1) * own_runs * Tiling::consumers * 16;
   // What results of bytes need of each column, of each warpgroup's own: two words.
   static constexpr int columns_at = handed_at + handed_bytes;
   static constexpr int group_columns = quantised ? Tiling::tile_n * 8 : 0;

@@ -12,7 +12,7 @@ from emulated_runs import (
 from profiles import deep, mostly_deep, share
 from refusals import needs
 
-from dscore.algorithms.image_gemm.tiling import ImageGemmTiling, conflicts_of, run_of
+from dscore.algorithms.image_gemm.tiling import ImageGemmTiling, conflicts_of, run_of, shape_of
 from dscore.algorithms.registry import algorithm
 from dscore.backends.emulated import EmulatedBackend
 from dscore.core import catalog
@@ -43,6 +43,10 @@ PLANS = [planned(ImageGemmTiling(*fields), token) for fields, token in (
     ((56, 1, 4, 1, 32, 3, 2), "n3c72h14w14_o112k1_bfloat16_bias"),
     ((64, 1, 1, 1, 64, 2, 3), "n5c136h7w7_o72k1_float16_bias_relu_residual"),
     ((32, 2, 1, 1, 32, 4, 2), "n7c40h5w7_o40k1_float16_residual"),
+    ((40, 1, 1, 1, 48, 2, 1, 4), "n3c264h7w7_o72k1_float16_bias_relu"),
+    ((112, 1, 4, 1, 16, 2, 1, 4), "n2c168h14w14_o112k1_bfloat16_bias_residual"),
+    ((32, 3, 1, 2, 16, 4, 1, 3), "n4c136h5w7_o40k1_float16_bias_hardswish"),
+    ((24, 2, 1, 1, 16, 2, 1, 8), "input_gradient_n3c72h7w7_o136k1_float16"),
     ((72, 1, 4, 1, 64, 3), "input_gradient_n2c136h14w14_o200k1_bfloat16"),
     ((24, 3, 2, 2, 16, 4), "input_gradient_n5c136h7w7_o88k1_float16"),
     ((32, 2, 1, 1, 32, 2, 3), "input_gradient_n7c136h5w7_o40k1_bfloat16"))]
@@ -55,9 +59,10 @@ def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
 
 
 RING, ODD, SLICED, EVEN = PLANS[1], PLANS[2], PLANS[3], PLANS[4]
-REPEATED, TURNED = PLANS[8], PLANS[10]
+REPEATED, TURNED = PLANS[8], PLANS[14]
+JOINED = PLANS[10]
 KERNEL, PIXELS = "image_gemm/product.hpp", "image_gemm/pixels.hpp"
-RESULTS = "image_gemm/results.hpp"
+RESULTS, SHARED = "image_gemm/results.hpp", "image_gemm/shared.hpp"
 # The plan, its source as it is, with its fault, and what is said of it; the file, if another.
 FAULTS = {
     "a buffer filled before it is read": (
@@ -80,9 +85,10 @@ FAULTS = {
                                    "operand_place<T>(false, t::filter_box,", "WRONG"),
     "sums of the tile before": (REPEATED, "step > slice || turn > 0);", "true);", "WRONG"),
     "a slice's sums left out": (SLICED, "for (int other = 1; other < t::slices; other++)",
-                                "for (int other = 2; other < t::slices; other++)", "WRONG"),
-    "slices' sums read before they are there": (SLICED, "    wait_barrier(shared, 0);\n", "",
-                                                "WRONG"),
+                                "for (int other = 2; other < t::slices; other++)", "WRONG",
+                                SHARED),
+    "slices' sums read before they are there": (
+        SLICED, "  wait_barrier(block.shared, 0);\n", "", "WRONG", SHARED),
     "the last pixel's neighbour stored": (ODD, "t::area % 2 == 0 || pixel + 1 < t::area);",
                                           "true);", "WRONG", RESULTS),
     "results of a tile in place of another's": (
@@ -95,8 +101,31 @@ FAULTS = {
     "images past the last": (ODD, "if (e < block.images_from(first_image) && channels > 0)",
                              "if (channels > 0)", "outside its output", RESULTS),
     "channels past the last": (
-        ODD, "least(t::chunk, m - first_n)", "least(t::chunk, m - first_n + 8)",
+        ODD, "least(t::chunk, block.own_end() - first_n)",
+        "least(t::chunk, block.own_end() - first_n + 8)",
         "outside its output", RESULTS),
+    "sums of a cluster's last block left out": (
+        JOINED, "from = 0; from < t::cluster;", "from = 0; from < t::cluster - 1;", "WRONG",
+        SHARED),
+    "sums of a cluster added before they have come": (
+        JOINED, "    mailbox.wait();\n", "", "WRONG", SHARED),
+    "sums sent to the place of another block": (
+        JOINED, "sent(rank, to, of_block,", "sent(rank / 2, to, of_block,", "WRONG", SHARED),
+    "the first block's steps in all blocks": (
+        JOINED, "const int summed = (first_step + step) * t::step;",
+        "const int summed = step * t::step;", "WRONG"),
+    "steps shared unevenly, and one left out": (
+        JOINED, "return all_steps(s) * rank / cluster;",
+        "return all_steps(s) / cluster * rank;", "WRONG"),
+    "channels of the next block": (
+        JOINED, "return first_n + rank * t::own_n;", "return first_n + (rank + 1) % 3 * t::own_n;",
+        "WRONG"),
+    "sums expected of channels past the tile": (
+        JOINED, "prepare((t::cluster - 1) * own_runs()", "prepare((t::cluster - 1) * t::own_runs",
+        "wait for one another", SHARED),
+    "threads that do not meet the cluster's others": (
+        JOINED, "    if (cluster > 1) meet_cluster();\n    if (moves)", "    if (moves)",
+        "wait for one another"),
     "more bytes than come": (EVEN, "t::filter_bytes + t::plane_bytes);",
                              "t::filter_bytes + t::plane_bytes + 16);", "wait for one another"),
 }
@@ -142,7 +171,9 @@ def test_what_it_does_not_run_is_refused_by_name(token, code):
     ((64, 1, 1, 1, 16, 9), "E-STAGES"), ((64, 1, 1, 2, 16, 3), "E-STAGES"),
     ((64, 1, 1, 1, 16, 1), "E-STAGES"), ((192, 1, 1, 1, 16, 2), "E-SUMS"),
     ((16, 2, 1, 1, 16, 2), "E-ROWS"),
-    ((64, 1, 1, 2, 16, 4, 2), "E-REPEAT")])
+    ((64, 1, 1, 2, 16, 4, 2), "E-REPEAT"), ((64, 1, 1, 1, 16, 4, 2, 2), "E-REPEAT"),
+    ((64, 1, 1, 1, 16, 2, 1, 9), "E-CLUSTER"), ((64, 1, 1, 2, 16, 4, 1, 3), "E-SLICES"),
+    ((64, 1, 1, 1, 16, 2, 1, 6), "E-SLICES")])
 def test_tilings_without_a_kernel_are_refused(fields, code):
     problem = parse_problem("n2c72h12w14_o40k1_float16" if code != "E-SLICES"
                             else "n2c64h12w14_o40k1_float16")
@@ -169,6 +200,26 @@ def test_rows_of_boxes_divide_the_planes_of_a_step_and_of_an_image(token, step, 
     assert run_of(problem, step) == run
     assert step * problem.height * problem.width % run == 0
     assert problem.spec.in_channels * problem.height * problem.width % run == 0
+
+
+def test_blocks_of_a_cluster_share_steps_and_channels_of_results():
+    plan = planned(ImageGemmTiling(40, 1, 1, 1, 48, 2, 1, 4), "n3c264h7w7_o72k1_float16")
+    shape = shape_of(plan.problem, plan.tiling)
+    assert plan.launch.blocks == 3 * 2 * 4
+    assert (shape.all_steps, shape.steps) == (6, 2)
+    # Five runs of eight channels: of a block of four up to two, which three others send it.
+    assert shape.results_bytes == 16 * 49 * 2
+    assert shape.sent_bytes == 3 * 16 * 25 * 2 * 4
+
+
+def test_clusters_are_tried_where_the_device_has_room_for_all_of_them_at_once():
+    space = solve(parse_problem("n32c1152h7w7_o192k1_float16"), H200, algorithm="image_gemm")
+    clusters = [tiling for tiling in space if tiling.cluster > 1]
+    assert {tiling.cluster for tiling in clusters} == {2, 3, 4, 6, 8}
+    for tiling in clusters[::97]:
+        plan = make_plan(space.problem, H200, tiling)
+        beside = H200.lds_bytes_per_cu // plan.launch.lds_bytes
+        assert plan.launch.blocks <= beside * H200.cluster_units(tiling.cluster)
 
 
 def test_lanes_of_usual_planes_meet_in_no_bank():

@@ -96,11 +96,14 @@ class ImageGemm(Algorithm):
               lambda c: f"the planes of a step in up to {MOST_BOX} rows of as many elements, of "
               "which those of an image are a multiple"),
         Limit("E-REPEAT", "repeat", "", "",
-              lambda c: (np.where(c.tiling.slices > 1, c.tiling.repeat, 1), 1),
-              lambda c: "slices have one tile of images"),
+              lambda c: (np.where(c.tiling.slices * c.tiling.cluster > 1, c.tiling.repeat, 1), 1),
+              lambda c: "slices and clusters have one tile of images"),
+        Limit("E-CLUSTER", "cluster", "", "",
+              lambda c: (c.tiling.cluster, c.device.cluster_blocks)),
         Limit("E-SLICES", "slices", "", "",
-              lambda c: (c.tiling.slices, shape_of(c.problem, c.tiling).steps),
-              lambda c: "each has a step"),
+              lambda c: (c.tiling.slices,
+                         shape_of(c.problem, c.tiling).all_steps // c.tiling.cluster),
+              lambda c: "each has a step, in each block of a cluster"),
         Limit("E-STAGES", "stages", "", "",
               lambda c: (_stages(c), MOST_STAGES),
               lambda c: "as many for each slice, two or more but where there is one step of each"),
@@ -131,11 +134,12 @@ class ImageGemm(Algorithm):
 
     def chain(self, problem: ConvProblem, t: Any) -> int:
         shape = shape_of(problem, t)
-        return int(ceil_div(shape.steps, t.slices) * t.step + t.slices)
+        return int(ceil_div(shape.steps, t.slices) * t.step + t.slices + t.cluster)
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape = shape_of(problem, t)
         blocks, sums = shape.tiles_n * shape.blocks_i, sums_of(shape.rows, t)
+        blocks = blocks * t.cluster
         depth = shape.steps * t.step * t.repeat / t.slices
         return Footprint(
             threads=shape.waves * wavefront, waves=shape.waves, lds_bytes=shape.lds_bytes,
@@ -168,7 +172,7 @@ class ImageGemm(Algorithm):
 
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
-        return (t.tile_n, t.images, t.groups, t.slices, t.step, t.stages, t.repeat,
+        return (t.tile_n, t.images, t.groups, t.slices, t.step, t.stages, t.repeat, t.cluster,
                 shape_of(plan.problem, t).area, run_of(plan.problem, t.step),
                 f"DSCORE_{plan.problem.spec.layout.upper()}",
                 plan.device.wavefront)
@@ -192,4 +196,5 @@ class ImageGemm(Algorithm):
         return [f"a warpgroup: {shape.rows} x {ROWS} pixels x {t.tile_n} channels",
                 f"a block: {t.images} (images) x {shape.area} pixels x {t.tile_n} channels"
                 + f", {t.repeat} times" * (t.repeat > 1) + f"; {t.step} {summed} a step{shares}",
-                f"the grid: {shape.tiles_n} (channels) x {shape.blocks_i} (images) blocks"]
+                f"the grid: {shape.tiles_n} (channels) x {shape.blocks_i} (images)"
+                f"{f' x {t.cluster} (sharing the steps)' * (t.cluster > 1)} blocks"]

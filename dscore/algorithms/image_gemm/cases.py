@@ -33,6 +33,7 @@ def templates(draw: Any, device: Device) -> Template:
     height, width = draw(st.integers(1, 14)), draw(st.integers(2, 14))
     assume(height * width <= _MOST_AREA)
     images, slices = draw(st.integers(1, _MOST_IMAGES)), draw(st.integers(1, 3))
+    cluster = draw(st.sampled_from((1, 1, 2, 3)))
     instructions = -(-images * -(-height * width // 2) // _PAIRS)
     few, many = -(-instructions // MOST_ROWS), min(MOST_GROUPS // slices, instructions)
     assume(few <= many)
@@ -42,7 +43,8 @@ def templates(draw: Any, device: Device) -> Template:
     step = DEPTH * draw(st.integers(1, 5))
     tiling = ImageGemmTiling(tile_n=tile_n, images=images, groups=groups, slices=slices, step=step,
                              stages=slices * draw(st.integers(2, 4 if slices < 3 else 2)),
-                             repeat=draw(st.integers(1, 3)) if slices == 1 else 1)
+                             cluster=cluster,
+                             repeat=draw(st.integers(1, 3)) if slices * cluster == 1 else 1)
     return ImageTemplate(device, tiling, (1, 1), (1, 1), (1, 1), drawn, (height, width))
 
 
@@ -51,7 +53,7 @@ def problems(draw: Any, template: ImageTemplate) -> ConvProblem:
     """Channels around the tiles, at least a step for each slice; batches around the images."""
     t: Any = template.tiling
     columns = _EIGHT * draw(st.integers(1, 2 * t.tile_n // _EIGHT + 1))
-    least = t.step * (t.slices - 1) // _EIGHT + 1
+    least = t.step * (t.slices * t.cluster - 1) // _EIGHT + 1
     summed = _EIGHT * draw(st.integers(least, least + 2 * t.step // _EIGHT))
     ins, outs = (summed, columns) if template.operation == "conv" else (columns, summed)
     problem = problem_on(draw, template.spec(ins, outs, 1, (0, 0, 0, 0)), template.image)

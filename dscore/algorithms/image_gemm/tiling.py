@@ -10,6 +10,8 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from dscore.algorithms.base import LDS_BANKS
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
 from dscore.algorithms.warpgroup_gemm.tiling import (
@@ -27,6 +29,8 @@ from dscore.core.tiling import Tiling
 
 # Summed channels of an instruction, and pixels that a lane has side by side.
 DEPTH, PAIR = 16, 2
+# Channels of results that a block of a cluster adds together.
+_EIGHT = 8
 # Bytes of which buffers of the ring are a multiple.
 _TILE_BYTES = 8 * ROW_BYTES
 
@@ -37,8 +41,9 @@ class ImageGemmTiling(Tiling):
 
     A block computes `tile_n` channels of all pixels of `images` images, which `groups` warpgroups
     share. The summed channels come `step` at a time through a ring of `stages` LDS buffers, which a
-    further wavefront fills by the copy engine. `slices` times as many warpgroups share the steps.
-    A block takes `repeat` tiles of images one after the other.
+    further wavefront fills by the copy engine. `slices` times as many warpgroups share the steps,
+    and so do the blocks of a `cluster`, which add their sums themselves. A block takes `repeat`
+    tiles of images one after the other.
     """
 
     tile_n: int
@@ -48,6 +53,7 @@ class ImageGemmTiling(Tiling):
     step: int
     stages: int
     repeat: int = 1
+    cluster: int = 1
 
     algorithm: ClassVar[str] = "image_gemm"
 
@@ -59,10 +65,13 @@ class ImageGemmTiling(Tiling):
         'image_gemm_n64_i4_g2_k64x4_r2'
         >>> ImageGemmTiling(64, 1, 1, 2, 64, 4).name
         'image_gemm_n64_i1_g1_s2_k64x4'
+        >>> ImageGemmTiling(96, 1, 4, 1, 48, 3, cluster=4).name
+        'image_gemm_n96_i1_g4_k48x3_c4'
         """
         return (f"image_gemm_n{self.tile_n}_i{self.images}_g{self.groups}"
                 f"{f'_s{self.slices}' if self.slices > 1 else ''}_k{self.step}x{self.stages}"
-                f"{f'_r{self.repeat}' if self.repeat > 1 else ''}")
+                f"{f'_r{self.repeat}' if self.repeat > 1 else ''}"
+                f"{f'_c{self.cluster}' if self.cluster > 1 else ''}")
 
 
 @dataclass(frozen=True)
@@ -82,8 +91,10 @@ class ImageShape:
     stage_bytes: Count
     results_bytes: Count
     handed_bytes: Count  # sums of a slice
+    sent_bytes: Count  # of the sums of a cluster's blocks
     lds_bytes: Count
-    steps: Count
+    all_steps: Count
+    steps: Count  # of a block, at most
     tiles_n: Count
     tiles_i: Count  # of images
     blocks_i: Count
@@ -103,17 +114,25 @@ def shape_of(problem: ConvProblem, t: Any) -> ImageShape:
                                 else ceil_div(t.tile_n, ROW) * t.step)
     plane_bytes = t.images * t.step * area * spec.element.bytes
     stage_bytes = ceil_div(filter_bytes + plane_bytes, _TILE_BYTES) * _TILE_BYTES
-    results_bytes = t.images * t.tile_n * area * spec.element.bytes
+    own_n = _EIGHT * ceil_div(floor_div(t.tile_n, _EIGHT), t.cluster)  # channels of its results
+    results_bytes = t.images * own_n * area * spec.element.bytes
+    sent_bytes = ACCUMULATOR.bytes * PAIR * pairs * t.images * own_n * (t.cluster - 1)
     handed_bytes = WAVES * MATRIX_WAVEFRONT * t.groups * sums_of(rows, t) * ACCUMULATOR.bytes
-    tiles_i = ceil_div(problem.batch, t.images)
+    tiles_i, all_steps = ceil_div(problem.batch, t.images), ceil_div(k, t.step)
     return ImageShape(
         m=m, k=k, area=area, along=along, pairs=pairs, instructions=instructions, rows=rows,
         waves=WAVES * t.groups * t.slices + 1, filter_bytes=filter_bytes, plane_bytes=plane_bytes,
         stage_bytes=stage_bytes, results_bytes=results_bytes, handed_bytes=handed_bytes,
-        lds_bytes=(t.stages * stage_bytes + (t.slices - 1) * handed_bytes + results_bytes
-                   + (2 * t.stages + 6) * BARRIER_BYTES),
-        steps=ceil_div(k, t.step), tiles_n=ceil_div(m, t.tile_n),
+        sent_bytes=sent_bytes,
+        lds_bytes=(t.stages * stage_bytes + (t.slices - 1) * handed_bytes + sent_bytes
+                   + results_bytes + barriers_of(t) * BARRIER_BYTES),
+        all_steps=all_steps, steps=ceil_div(all_steps, t.cluster), tiles_n=ceil_div(m, t.tile_n),
         tiles_i=tiles_i, blocks_i=ceil_div(tiles_i, t.repeat))
+
+
+def barriers_of(t: Any) -> Count:
+    """Two for each buffer of the ring, six for sums and results, one for a cluster's mailbox."""
+    return 2 * t.stages + 6 + (np.asarray(t.cluster) > 1)
 
 
 def sums_of(rows: Count, t: Any) -> Count:
@@ -125,7 +144,7 @@ def run_of(problem: ConvProblem, step: int) -> int:
     """Elements of a row of the boxes that the planes of a step come by, which those of an image are
     a multiple of: whole lines of memory, if there are such."""
     shape = shape_of(problem, SimpleNamespace(tile_n=8, images=1, groups=1, slices=1, step=step,
-                                              stages=1, repeat=1))
+                                              stages=1, repeat=1, cluster=1))
     both = math.gcd(step, shape.k) * shape.area
     runs = [run for run in range(DEPTH // 2, MOST_BOX + 1, DEPTH // 2)
             if both % run == 0 and step * shape.area <= MOST_BOX * run]

@@ -177,7 +177,7 @@ def shape_of(problem: ConvProblem, t: Any) -> WarpgroupShape:
     unrounded = (t.parts * t.cluster > 1) | problem.spec.widened
     results = np.where(unrounded, 0, groups * _group_results(problem, t))
     own_columns = ceil_div(floor_div(t.tile_n, RUN), t.cluster) * RUN
-    handed = np.where(t.cluster > 1, ACCUMULATOR.bytes * t.tile_m * own_columns * t.cluster, 0)
+    handed = ACCUMULATOR.bytes * t.tile_m * own_columns * (t.cluster - 1)
     all_steps, tiles_m = ceil_div(sizes.k, t.step), ceil_div(sizes.m, t.tile_m)
     kept, images = all_steps * t.kept, _images(problem, t)
     scales = _scale_bytes(problem, t, images)
