@@ -14,11 +14,12 @@ from dscore.core.numerics import WORD_BYTES
 # of a wavefront; `result`: of a pair of results; `step`: of the end of a step; `join`: of a sum
 # that is handed over. Fitted to 510 timings in float16 of 20 of P1-P45 at batch 8, 32 and 64, but
 # for `memory` (docs/model.md). `cluster`: of sums that blocks share, and `sent` for a byte of those
-# that come to a block: chosen by some 600 timings of 16 of these layers on one H200.
+# that come to a block, over the compute units for each block: chosen by some 900 timings of 18 of
+# these layers at batch 1, 8, 32 and 64 on one H200.
 WEIGHTS = {"wavefront": 0.514, "product": 9.81, "lds": 1.41, "read": 19.8, "step": 250.0,
            "result": 2.84, "join": 25.8, "wait": 1170.0, "serial": 0.428, "block": 1340.0,
            "memory": 1.0, "loaded": 0.508, "first": 0.1, "norm": 3.35, "fill": 0.322,
-           "cluster": 2300.0, "sent": 0.05}
+           "cluster": 600.0, "sent": 0.12}
 
 
 def named(case: Case) -> dict[str, Count]:
@@ -50,7 +51,8 @@ def work(case: Case) -> Work:
         products=busy * weight["product"] * instructions * t.tile_n / 8,
         lds=busy * weight["lds"] * named(case)["LDS clocks"], lines=0.0,
         waits=ring_waits(weight, shape.steps * t.repeat, t.stages) + weight["step"] * steps
-        + (t.cluster > 1) * weight["cluster"] + weight["sent"] * shape.sent_bytes,
+        + (t.cluster > 1) * weight["cluster"]
+        + weight["sent"] * shape.sent_bytes * footprint.blocks / case.device.compute_units,
         fill_bytes=weight["fill"] * (shape.stage_bytes + shape.results_bytes),
         l2_bytes=weight["loaded"] * loads)
 
