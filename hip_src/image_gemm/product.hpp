@@ -94,7 +94,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
       if (t::slices > 1) prepare_barriers(shared, 1, (t::slices - 1) * wavefronts);
       if (t::repeat > 1) prepare_barriers(sent, 1, 1);
       prepare_barriers(made, t::chunks, wavefronts);
-      if (cluster > 1) sums_of_cluster().prepare();
+      if (cluster > 1) sums_of_cluster().shared.prepare();
     }
     __syncthreads();
     if (cluster > 1) announce_block();
@@ -169,7 +169,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   __device__ int own_first() const { return first_n + rank * t::own_n; }
   __device__ int own_end() const { return least(first_n + t::tile_n, Roles::m(s)); }
   __device__ ClusterImageSums<t> sums_of_cluster() const {
-    return {lds + t::sent_at, {full + t::barriers - 1}, rank};
+    return {{lds + t::sent_at, {full + t::barriers - 1}, rank}};
   }
   // Starts the products of a step from the `depth`-th instruction on.
   __device__ void multiply(Sums &sums, const typename Pixels::Words &words, int stage, int depth,

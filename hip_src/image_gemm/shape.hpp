@@ -2,6 +2,7 @@
 // in LDS.
 #pragma once
 
+#include "support/shared_sums.hpp"
 #include "support/tensor_copy.hpp"
 #include "support/warpgroups.hpp"
 
@@ -61,14 +62,14 @@ struct ImageGemmShape : Tiling {
   static constexpr int handed_bytes = t::slice_threads * sums * 4;
   // What the blocks of a cluster send to this one: of each block four sums for each lane of a pair
   // of pixels, and each of the runs of eight channels that this block adds.
-  static constexpr int all_runs = t::tile_n / 8, own_runs = ceil_div(all_runs, t::cluster);
-  static constexpr int places = t::images * t::pairs * 4;
+  static constexpr int all_runs = t::tile_n / 8;
+  using SharedRuns = dscore::SharedRuns<t::cluster, all_runs, t::images * t::pairs * 4>;
+  static constexpr int own_runs = SharedRuns::most;
   static constexpr int sent_at = shared_at + (t::slices - 1) * handed_bytes;
-  static constexpr int sent_bytes = (t::cluster - 1) * own_runs * places * 16;
   // Planes of results, as they will lie in memory: some channels leave while others are made.
   static constexpr int own_n = own_runs * 8;
   static constexpr int chunks = largest_divisor(own_runs, 4), chunk = own_n / chunks;
-  static constexpr int results_at = sent_at + sent_bytes;
+  static constexpr int results_at = sent_at + SharedRuns::lds_bytes;
   static constexpr int result_elements = own_n * t::area;
   static constexpr int barriers_at = results_at + t::images * result_elements * 2;
   static constexpr int barriers = 2 * t::stages + 6 + (t::cluster > 1);

@@ -4,7 +4,6 @@
 #pragma once
 
 #include "image_gemm/pixels.hpp"
-#include "support/mailbox.hpp"
 
 namespace dscore {
 
@@ -34,72 +33,47 @@ __device__ inline bool join_image_slices(const Products &block, typename Product
   return true;
 }
 
+// A lane's sums, of its pairs of pixels and all runs of eight channels.
 template <class t>
 struct ClusterImageSums {
-  unsigned char *lds;
-  Mailbox<t::cluster> mailbox;
-  int rank;
+  typename t::SharedRuns shared;
 
-  // Runs that this block adds.
-  __device__ int own_runs() const {
-    return greatest(least(t::own_runs, t::all_runs - rank * t::own_runs), 0);
-  }
-  // One thread.
-  __device__ void prepare() const {
-    mailbox.prepare((t::cluster - 1) * own_runs() * t::places * 16);
-  }
-  // Where a lane of block `to` finds four sums that block `from` has sent it, of its `r`-th pair of
-  // pixels and a run.
   template <class Pixels>
-  __device__ float *sent(int from, int to, int run, const Pixels &pixels, int r,
-                         int thread) const {
-    const int pair = pixels.image[r] * t::pairs + pixels.pixel[r] / 2, of = from - (from > to);
-    return reinterpret_cast<float *>(lds) +
-           ((of * t::own_runs + run) * t::places + pair * 4 + thread % 4) * 4;
+  static __device__ int place(const Pixels &pixels, int r, int thread) {
+    return (pixels.image[r] * t::pairs + pixels.pixel[r] / 2) * 4 + thread % 4;
+  }
+  template <class Sums>
+  static __device__ Pack<float, 4> four_of(const Sums &sums, int r, int run) {
+    return {{sums[r][run * 4], sums[r][run * 4 + 1], sums[r][run * 4 + 2], sums[r][run * 4 + 3]}};
+  }
+  template <class Sums>
+  static __device__ void keep(Sums &sums, int r, int run, const Pack<float, 4> &four) {
+    DSCORE_UNROLL
+    for (int i = 0; i < 4; i++) sums[r][run * 4 + i] = four.at[i];
   }
 
-  // Sends a lane's sums to the blocks that add them; its own block's stay with it. Before the first
-  // is sent, all threads wait_for_cluster().
+  // Sends them to the blocks that add them; this block's own stay in `own`.
   template <class Sums, class OwnSums, class Pixels>
   __device__ void send(const Sums &sums, OwnSums &own, const Pixels &pixels, int thread) const {
     DSCORE_UNROLL
     for (int run = 0; run < t::all_runs; run++)
       DSCORE_UNROLL
       for (int r = 0; r < t::rows; r++) {
-        const int to = run / t::own_runs, of_block = run % t::own_runs;
-        Pack<float, 4> four;
-        DSCORE_UNROLL
-        for (int i = 0; i < 4; i++) {
-          four.at[i] = sums[r][run * 4 + i];
-          if (to == rank) own[r][of_block * 4 + i] = four.at[i];
-        }
-        if (to != rank && pixels.held[r])
-          mailbox.send(sent(rank, to, of_block, pixels, r, thread), to, four);
+        const auto four = four_of(sums, r, run);
+        if (shared.adds(run)) keep(own, r, run % t::own_runs, four);
+        else if (pixels.held[r]) shared.send(run, place(pixels, r, thread), four);
       }
   }
-  // Adds them in the order of the blocks' ranks.
+  // Adds to these what the others have sent.
   template <class OwnSums, class Pixels>
   __device__ void join(OwnSums &own, const Pixels &pixels, int thread) const {
-    mailbox.wait();
+    shared.mailbox.wait();
     DSCORE_UNROLL
     for (int run = 0; run < t::own_runs; run++)
       DSCORE_UNROLL
-      for (int r = 0; r < t::rows; r++) {
-        if (!pixels.held[r] || run >= own_runs()) continue;
-        Pack<float, 4> four{};
-        DSCORE_UNROLL
-        for (int from = 0; from < t::cluster; from++) {
-          Pack<float, 4> others;
-          DSCORE_UNROLL
-          for (int i = 0; i < 4; i++) others.at[i] = own[r][run * 4 + i];
-          if (from != rank) others = read_vector<4>(sent(from, rank, run, pixels, r, thread));
-          DSCORE_UNROLL
-          for (int i = 0; i < 4; i++)
-            four.at[i] = from == 0 ? others.at[i] : four.at[i] + others.at[i];
-        }
-        DSCORE_UNROLL
-        for (int i = 0; i < 4; i++) own[r][run * 4 + i] = four.at[i];
-      }
+      for (int r = 0; r < t::rows; r++)
+        if (pixels.held[r] && run < shared.own())
+          keep(own, r, run, shared.sum(run, place(pixels, r, thread), four_of(own, r, run)));
   }
 };
 

@@ -47,4 +47,46 @@ struct SharedSums {
   }
 };
 
+// The same of sums that threads have by fours, in runs, of which each block adds a share: its own
+// threads' stay in registers. Places: fours of a run, each a thread's of every block.
+template <int Cluster, int Runs, int Places>
+struct SharedRuns {
+  static constexpr int most = ceil_div(Runs, Cluster);  // that a block adds
+  static constexpr int lds_bytes = (Cluster - 1) * most * Places * 16;
+  using Four = Pack<float, 4>;
+
+  void *lds;
+  Mailbox<Cluster> mailbox;
+  int rank;
+
+  // Runs that this block adds.
+  __device__ int own() const { return greatest(least(most, Runs - rank * most), 0); }
+  // One thread.
+  __device__ void prepare() const { mailbox.prepare((Cluster - 1) * own() * Places * 16); }
+  // Where a thread of block `to` finds what block `from` has sent it.
+  __device__ float *sent(int from, int to, int run, int place) const {
+    const int of = from - (from > to);
+    return static_cast<float *>(lds) + ((of * most + run) * Places + place) * 4;
+  }
+  // Whether this block adds a run.
+  __device__ bool adds(int run) const { return run / most == rank; }
+  // Sends a thread's four of a run to the block that adds them, another one. Before the first is
+  // sent, all threads wait_for_cluster().
+  __device__ void send(int run, int place, const Four &four) const {
+    mailbox.send(sent(rank, run / most, run % most, place), run / most, four);
+  }
+  // Those of one of this block's runs, added in the order of the blocks' ranks, once all have come.
+  __device__ Four sum(int run, int place, const Four &own) const {
+    Four sums{};
+    DSCORE_UNROLL
+    for (int from = 0; from < Cluster; from++) {
+      Four others = own;
+      if (from != rank) others = read_vector<4>(sent(from, rank, run, place));
+      DSCORE_UNROLL
+      for (int i = 0; i < 4; i++) sums.at[i] = from == 0 ? others.at[i] : sums.at[i] + others.at[i];
+    }
+    return sums;
+  }
+};
+
 }  // namespace dscore

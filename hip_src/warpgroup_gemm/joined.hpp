@@ -5,52 +5,11 @@
 // block's own sums stay in registers.
 #pragma once
 
-#include "support/mailbox.hpp"
+#include "support/shared_sums.hpp"
 #include "warpgroup_gemm/copies.hpp"
 #include "warpgroup_gemm/scaled.hpp"
 
 namespace dscore {
-
-// Where a thread of block `to` finds the four sums that block `from` has handed it, of a run.
-template <class t>
-__device__ inline float *handed(unsigned char *lds, int from, int to, int run, int thread) {
-  const int of = from - (from > to);
-  return reinterpret_cast<float *>(lds + t::handed_at) +
-         ((of * t::own_runs + run) * t::consumers + thread) * 4;
-}
-
-// Hands a thread's sums to the blocks that add them, and keeps its own block's; zeros of a block
-// that has had no step.
-template <class t>
-__device__ inline void hand_over(const Mailbox<t::cluster> &mailbox, unsigned char *lds,
-                                 const float *sums, Pack<float, 4> (&own)[t::own_runs], bool any,
-                                 int rank, int thread) {
-  DSCORE_UNROLL
-  for (int run = 0; run < t::runs; run++) {
-    const int to = run / t::own_runs, of_block = run % t::own_runs;
-    Pack<float, 4> four{};
-    DSCORE_UNROLL
-    for (int i = 0; i < 4; i++)
-      if (any) four.at[i] = sums[4 * run + i];
-    if (to == rank) own[of_block] = four;
-    else mailbox.send(handed<t>(lds, rank, to, of_block, thread), to, four);
-  }
-}
-
-// The sums of a run, those of the cluster's blocks added in the order of their ranks.
-template <class t>
-__device__ inline Pack<float, 4> joined(unsigned char *lds, const Pack<float, 4> &own, int rank,
-                                        int run, int thread) {
-  Pack<float, 4> sums{};
-  DSCORE_UNROLL
-  for (int from = 0; from < t::cluster; from++) {
-    Pack<float, 4> others = own;
-    if (from != rank) others = read_vector<4>(handed<t>(lds, from, rank, run, thread));
-    DSCORE_UNROLL
-    for (int i = 0; i < 4; i++) sums.at[i] = from == 0 ? others.at[i] : sums.at[i] + others.at[i];
-  }
-  return sums;
-}
 
 // A block's work in a cluster.
 template <class Products>
@@ -64,24 +23,21 @@ struct SharedTile {
   using Own = Pack<float, 4>[t::own_runs];
   const Products &block;
   const Arguments &args;
-  const Mailbox<t::cluster> mailbox;
+  const typename t::SharedRuns shared;
   int first_m, row, column;  // of the tile; of a thread's first sum there, in a run
 
   __device__ SharedTile(const Products &block_, const Arguments &args_)
-      : block(block_), args(args_), mailbox{block_.full + t::mailbox},
+      : block(block_), args(args_),
+        shared{block_.lds + t::handed_at, {block_.full + t::mailbox}, block_.rank},
         first_m(block_.row_block * t::tile_m),
         row(block_.thread / t::wavefront * wavefront_rows + block_.thread % t::wavefront / 4),
         column(block_.thread % t::wavefront % 4 * 2) {}
 
-  // Runs that this block adds.
-  __device__ int own_runs() const {
-    return greatest(least(t::own_runs, t::runs - block.rank * t::own_runs), 0);
-  }
   // Before sums are handed over, all blocks must be there, which costs nothing where they say so
   // as they begin.
   __device__ void run() const {
     const bool copies = block.group == t::groups && one_of_wavefront();
-    if (copies) mailbox.prepare((t::cluster - 1) * own_runs() * t::consumers * 16);
+    if (copies) shared.prepare();
     wavefront_barrier();  // barriers of a cluster are for whole wavefronts
     announce_block();
     if (block.group < t::groups) {
@@ -89,12 +45,24 @@ struct SharedTile {
       accumulate(sums);
       wait_for_cluster();
       Own own{};
-      hand_over<t>(mailbox, block.lds, sums, own, block.steps > 0, block.rank, block.thread);
+      hand_over(sums, own);
       finish(own);
     } else {
       if (copies) RingCopies<Products>(block, args).copy_all(NothingBefore{});
       wavefront_barrier();
       wait_for_cluster();
+    }
+  }
+  // A thread's sums to the blocks that add them; zeros of a block that has had no step.
+  __device__ void hand_over(const float *sums, Own &own) const {
+    DSCORE_UNROLL
+    for (int run = 0; run < t::runs; run++) {
+      Pack<float, 4> four{};
+      DSCORE_UNROLL
+      for (int i = 0; i < 4; i++)
+        if (block.steps > 0) four.at[i] = sums[4 * run + i];
+      if (shared.adds(run)) own[run % t::own_runs] = four;
+      else shared.send(run, block.thread, four);
     }
   }
   __device__ void accumulate(float *sums) const {
@@ -124,12 +92,12 @@ struct SharedTile {
     each_run([&](int i, int at) {
       beside[i] = Roles::template beside<t>(args, at, nullptr, 0);
     });
-    mailbox.wait();
+    shared.mailbox.wait();
     if constexpr (Roles::stores_sums) store_sums(own);
     else store(own, beside);
   }
   __device__ Pack<float, 4> sums_of(const Own &own, int run) const {
-    return joined<t>(block.lds, own[run], block.rank, run, block.thread);
+    return shared.sum(run, block.thread, own[run]);
   }
   __device__ void store_sums(const Own &own) const {
     each_run([&](int i, int at) {

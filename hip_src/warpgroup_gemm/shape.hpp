@@ -3,6 +3,7 @@
 #pragma once
 
 #include "support/banked_table.hpp"
+#include "support/shared_sums.hpp"
 #include "support/tensor_copy.hpp"
 #include "support/warpgroups.hpp"
 
@@ -115,9 +116,11 @@ struct WarpgroupGemmShape : Tiling {
       Roles::stores_sums || Tiling::cluster > 1 ? 0 : Tiling::groups * group_results;
   // What the blocks of a cluster hand to this one (joined.hpp): of each block four sums for each
   // run of eight columns and each thread. Others write there while this one's ring is still read.
-  static constexpr int runs = Tiling::tile_n / 8, own_runs = ceil_div(runs, Tiling::cluster);
+  static constexpr int runs = Tiling::tile_n / 8;
+  using SharedRuns = dscore::SharedRuns<Tiling::cluster, runs, Tiling::consumers>;
+  static constexpr int own_runs = SharedRuns::most;
   static constexpr int handed_at = results_at + results_bytes;
-  static constexpr int handed_bytes = (Tiling::cluster - 1) * own_runs * Tiling::consumers * 16;
+  static constexpr int handed_bytes = SharedRuns::lds_bytes;
   // What results of bytes need of each column, of each warpgroup's own: two words.
   static constexpr int columns_at = handed_at + handed_bytes;
   static constexpr int group_columns = quantised ? Tiling::tile_n * 8 : 0;

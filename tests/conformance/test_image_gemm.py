@@ -63,6 +63,7 @@ REPEATED, TURNED = PLANS[8], PLANS[14]
 JOINED = PLANS[10]
 KERNEL, PIXELS = "image_gemm/product.hpp", "image_gemm/pixels.hpp"
 RESULTS, SHARED = "image_gemm/results.hpp", "image_gemm/shared.hpp"
+OF_CLUSTER = "support/shared_sums.hpp"
 # The plan, its source as it is, with its fault, and what is said of it; the file, if another.
 FAULTS = {
     "a buffer filled before it is read": (
@@ -105,12 +106,12 @@ FAULTS = {
         "least(t::chunk, block.own_end() - first_n + 8)",
         "outside its output", RESULTS),
     "sums of a cluster's last block left out": (
-        JOINED, "from = 0; from < t::cluster;", "from = 0; from < t::cluster - 1;", "WRONG",
-        SHARED),
+        JOINED, "from = 0; from < Cluster;", "from = 0; from < Cluster - 1;", "WRONG", OF_CLUSTER),
     "sums of a cluster added before they have come": (
-        JOINED, "    mailbox.wait();\n", "", "WRONG", SHARED),
+        JOINED, "    shared.mailbox.wait();\n", "", "WRONG", SHARED),
     "sums sent to the place of another block": (
-        JOINED, "sent(rank, to, of_block,", "sent(rank / 2, to, of_block,", "WRONG", SHARED),
+        JOINED, "mailbox.send(sent(rank, run", "mailbox.send(sent(rank / 2, run", "WRONG",
+        OF_CLUSTER),
     "the first block's steps in all blocks": (
         JOINED, "const int summed = (first_step + step) * t::step;",
         "const int summed = step * t::step;", "WRONG"),
@@ -121,8 +122,8 @@ FAULTS = {
         JOINED, "return first_n + rank * t::own_n;", "return first_n + (rank + 1) % 3 * t::own_n;",
         "WRONG"),
     "sums expected of channels past the tile": (
-        JOINED, "prepare((t::cluster - 1) * own_runs()", "prepare((t::cluster - 1) * t::own_runs",
-        "wait for one another", SHARED),
+        JOINED, "prepare((Cluster - 1) * own()", "prepare((Cluster - 1) * most",
+        "wait for one another", OF_CLUSTER),
     "threads that do not meet the cluster's others": (
         JOINED, "    if (cluster > 1) meet_cluster();\n    if (moves)", "    if (moves)",
         "wait for one another"),

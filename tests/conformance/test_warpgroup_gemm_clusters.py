@@ -51,20 +51,20 @@ def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
 
 FEW, MANY, WEIGHTS, PARTS = PLANS[0], PLANS[1], PLANS[6], PLANS[7]
 JOINED, PRODUCT = "warpgroup_gemm/joined.hpp", "warpgroup_gemm/product.hpp"
+SHARED = "support/shared_sums.hpp"
 # The plan, the file and its source as it is, with its fault, and what is said of it.
 FAULTS = {
     "sums added before all have come": (
-        FEW, JOINED, "    mailbox.wait();\n", "", "WRONG"),
+        FEW, JOINED, "    shared.mailbox.wait();\n", "", "WRONG"),
     "a mailbox that waits for a block too few": (
-        MANY, JOINED, "prepare((t::cluster - 1) *", "prepare((t::cluster - 2) *",
+        MANY, SHARED, "prepare((Cluster - 1) *", "prepare((Cluster - 2) *",
         "WRONG"),
     "threads that do not wait for the others": (
         FEW, JOINED, "      wait_for_cluster();\n    }\n", "    }\n", "divergent rendezvous"),
     "sums of one block left out": (
-        FEW, JOINED, "from = 0; from < t::cluster;", "from = 0; from < t::cluster - 1;",
-        "WRONG"),
+        FEW, SHARED, "from = 0; from < Cluster;", "from = 0; from < Cluster - 1;", "WRONG"),
     "sums handed to the place of another block": (
-        MANY, JOINED, "(handed<t>(lds, rank, to", "(handed<t>(lds, rank / 2, to", "WRONG"),
+        MANY, SHARED, "mailbox.send(sent(rank, run", "mailbox.send(sent(rank / 2, run", "WRONG"),
     "runs of the next block": (
         MANY, JOINED, "number = block.rank * t::own_runs + i;",
         "number = (block.rank + 1) % t::cluster * t::own_runs + i;", "WRONG"),
