@@ -3,9 +3,8 @@
 Of int8, sums are of int32, of which those of the columns times x's zero point are taken off.
 
 Order of additions, for one result: the products of its summed elements, ascending in each step,
-beginning with +0, those past the last +0 · +0; block ``r`` of rows begins with the ``r``-th step of
-its share, and goes on with the first after the last; then the blocks of a cluster, each of which
-has a share of its part's steps; then the parts (backends/reference/split_k.py); then bias, then
+beginning with +0, those past the last +0 · +0; then the blocks of a cluster, each of which has a
+share of its part's steps; then the parts (backends/reference/split_k.py); then bias, then
 activation. Products are rounded before they are added. Elements of x that are scaled are rounded to
 their type, as lanes do between LDS and the matrix units. Here a step's tiles lie in LDS row after
 row: what the kernel exchanges there, it reads exchanged.
