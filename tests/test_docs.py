@@ -98,11 +98,12 @@ def test_names_in_the_documents_exist(dotted):
     assert resolve(dotted) is not None
 
 
-@pytest.mark.parametrize("path", sorted({
-    span for _, span in SPANS if re.fullmatch(r"[\w./]+(?:/|\.(?:py|hpp|h|md|toml))", span)}))
-def test_paths_in_the_documents_exist(path):
+def test_paths_in_the_documents_exist():
     """Of one that stands for many, as dscore/algorithms/NAME/__init__.py, the folder of these."""
-    assert path.partition("NAME")[0].rstrip("/") in PATHS
+    path = re.compile(r"[\w./]+(?:/|\.(?:py|hpp|h|md|toml))")
+    named = {span for _, span in SPANS if path.fullmatch(span)}
+    assert len(named) > 100
+    assert {path for path in named if path.partition("NAME")[0].rstrip("/") not in PATHS} == set()
 
 
 def test_paths_in_commands_exist():

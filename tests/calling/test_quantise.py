@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from emulated_gpus import Tensor, emulated_gpus
+from profiles import deep
 
 import dscore
 from dscore.backends.emulated import EmulatedBackend
@@ -47,7 +48,7 @@ def test_any_count_is_an_image_of_vectors(elements):
 
 
 @needs_host
-@pytest.mark.parametrize(("dtype", "layout"), [("float32", "nhwc"), ("float16", "nchw")])
+@pytest.mark.parametrize(("dtype", "layout"), [("float32", "nhwc"), deep("float16", "nchw")])
 def test_layers_whose_kernels_take_integers_alone_have_a_step(dtype, layout, monkeypatch):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((2, 8, 6, 5)).astype(dtype)

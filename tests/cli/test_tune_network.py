@@ -60,6 +60,7 @@ def test_json_has_every_layer(json_of: Callable[..., Any]) -> None:
             assert layer["changed"] == (layer["best"]["name"] != layer["before"]["name"])
 
 
+@pytest.mark.deep
 def test_a_plan_that_the_network_has_and_that_is_wrong_is_named(
         call: Call, json_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     layer = json_of(*COMMAND)["networks"][0]["layers"][0]
