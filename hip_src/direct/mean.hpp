@@ -9,7 +9,7 @@
 #pragma once
 
 #include "direct/kernel.hpp"
-#include "support/shared_sums.hpp"
+#include "support/joined_sums.hpp"
 #include "support/mean_sums.hpp"
 
 namespace dscore {
@@ -54,13 +54,8 @@ struct DirectMean : KernelOn<T, MeanArguments<T>> {
       !exact && parts >= 4 * of_run ? ceil_div(parts, of_run) : held_parts;
   // Of loads that a thread has under way before it adds what the first has brought.
   static constexpr int loads = 8, rounds = last ? loads : greatest(loads / t::thread_c, 1);
-  static constexpr int sums_bytes =
-      (last ? threads / lanes * vector : waves * t::thread_c) * static_cast<int>(sizeof(Sum));
-  static constexpr int of_cluster_at = ceil_div(sums_bytes, 16) * 16;
-  template <int Width>
-  using OfCluster = SharedSums<cluster, threads, t::thread_c * Width, Sum>;
   static constexpr int lds_bytes =
-      cluster > 1 ? of_cluster_at + OfCluster<vector>::lds_bytes : sums_bytes;
+      (last ? threads / lanes * vector : waves * t::thread_c) * static_cast<int>(sizeof(Sum));
   static_assert(!last || threads % t::thread_c == 0, "as many threads for each vector");
   static_assert(last || cluster == 1, "blocks share the pixels of vectors of channels alone");
 
@@ -176,15 +171,7 @@ struct DirectMean : KernelOn<T, MeanArguments<T>> {
   }
 
   template <int Width>
-  static __device__ auto shared_sums(Sum *lds) {
-    if constexpr (cluster > 1)
-      return OfCluster<Width>(reinterpret_cast<char *>(lds) + of_cluster_at, rank(), threadIdx.x);
-    else return nullptr;
-  }
-
-  template <int Width>
   __device__ void sum_pixels(const MeanOfSums<T> &mean, int image, int first, Sum *lds) const {
-    [[maybe_unused]] const auto of_cluster = shared_sums<Width>(lds);
     const int column = threadIdx.x % t::thread_c, part = threadIdx.x / t::thread_c;
     const int channel = first + column * Width;
     const T *x = static_cast<const T *>(args.x) + image * area(s) * s.in_channels + channel;
@@ -213,9 +200,9 @@ struct DirectMean : KernelOn<T, MeanArguments<T>> {
     if constexpr (cluster == 1) {
       join_parts<channels>(lds, keep);
     } else {
-      wait_for_cluster();
-      join_parts<channels>(lds, [&](int c, Sum sum) { of_cluster.send(c, sum); });
-      of_cluster.finish(threadIdx.x, keep);
+      // Where the first part's is, which no other thread reads.
+      join_parts<channels>(lds, [&](int c, Sum sum) { lds[c] = sum; });
+      join_shares<cluster, threads>(lds, channels, rank(), threadIdx.x, keep);
     }
   }
 };

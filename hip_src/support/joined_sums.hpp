@@ -81,6 +81,23 @@ __device__ inline void join_all(Sum (&values)[Count], const Sum *sums) {
         join_block<t>(values, sums, first + block);
 }
 
+// Adds what all blocks of a cluster have in LDS, `count` sums each, ascending; each block does so
+// for a share of them, which go to `store`. Waits for the other threads at both ends.
+template <int Cluster, int Threads, class Sum, class Store>
+__device__ inline void join_shares(const Sum *own, int count, int rank, int thread,
+                                   const Store &store) {
+  cluster_barrier();
+  DSCORE_ROLLED
+  for (int at = rank * Threads + thread; at < count; at += Cluster * Threads) {
+    Sum sum = read_of_block(own + at, 0);
+    DSCORE_UNROLL
+    for (int other = 1; other < Cluster; other++) sum += read_of_block(own + at, other);
+    store(at, sum);
+  }
+  // A block's LDS is there for as long as the block is.
+  cluster_barrier();
+}
+
 // Adds products of fragments of Rows x 16 rows by Columns x 8 columns to sums on matrix units: each
 // as three of TF32, the small parts' first.
 template <int Rows, int Columns>

@@ -61,7 +61,7 @@ def test_the_tilings_of_large_images_are_equal_to_the_reference(monkeypatch):
 
 
 ROUNDS, FEW, RUNS = PLANS[0], PLANS[3], PLANS[9]
-KERNEL, SHARED = "direct/mean.hpp", "support/shared_sums.hpp"
+KERNEL, JOINED = "direct/mean.hpp", "support/joined_sums.hpp"
 # The plan, the file, its source as it is, with its fault, and what is said of it.
 FAULTS = {
     "the first block's pixels in all blocks": (
@@ -72,8 +72,8 @@ FAULTS = {
     "pixels of the neighbour": (
         ROUNDS, KERNEL, "first_at + r * shares;", "first_at + r * parts;", "WRONG"),
     "a block's parts not joined": (
-        FEW, KERNEL, "join_parts<channels>(lds, [&](int c, Sum sum) { of_cluster.send(c, sum); });",
-        "of_cluster.send(threadIdx.x % channels, lds[threadIdx.x % channels]);", "WRONG"),
+        FEW, KERNEL, "join_parts<channels>(lds, [&](int c, Sum sum) { lds[c] = sum; });", "",
+        "WRONG"),
     "the last part of a run left out": (
         RUNS, KERNEL, "for (int i = 1; i < of_run; i++)", "for (int i = 1; i < of_run - 1; i++)",
         "WRONG"),
@@ -83,13 +83,15 @@ FAULTS = {
         RUNS, KERNEL, "    __syncthreads();\n    if (first < parts)", "    if (first < parts)",
         "WRONG"),
     "the last block's sums left out": (
-        FEW, SHARED, "from = 1; from < Cluster; from++)", "from = 1; from < Cluster - 1; from++)",
+        FEW, JOINED, "for (int other = 1; other < Cluster; other++) sum += read_of_block(own",
+        "for (int other = 1; other < Cluster - 1; other++) sum += read_of_block(own", "WRONG"),
+    "sums read before they are there": (
+        FEW, JOINED, "const Store &store) {\n  cluster_barrier();", "const Store &store) {",
         "WRONG"),
-    "sums added before they have come": (FEW, SHARED, "    mailbox.wait();\n", "", "WRONG"),
-    "a mailbox that waits for a block too few": (
-        FEW, SHARED, "prepare(Cluster * own()", "prepare((Cluster - 1) * own()", "WRONG"),
-    "sums sent to the place of another block": (
-        FEW, SHARED, "sent + rank * share", "sent + (Cluster - 1 - rank) / 2 * share", "WRONG"),
+    "a block that ends while others read": (
+        FEW, JOINED, "    store(at, sum);\n  }\n  // A block's LDS is there for as long as the "
+        "block is.\n  cluster_barrier();", "    store(at, sum);\n  }\n  if (rank == 0) "
+        "cluster_barrier();", "divergent rendezvous"),
 }
 
 
@@ -138,7 +140,7 @@ def test_blocks_share_pixels_where_devices_and_pixels_leave_room(token, tiling):
 def test_blocks_and_lds_of_a_cluster():
     plan = planned(DirectTiling(512, 2, 4), "mean_n32c32h112w112_o32k1_float16_nhwc")
     assert plan.name.endswith("__direct_t512_c2_x4__h200")
-    assert (plan.launch.blocks, plan.launch.lds_bytes) == (256, 16384 + 80)
+    assert (plan.launch.blocks, plan.launch.lds_bytes) == (256, 16384)
     assert DirectTiling(512, 2).name == "direct_t512_c2"
 
 

@@ -186,9 +186,9 @@ def test_operands_and_their_bytes():
 
 
 @pytest.mark.parametrize(("token", "tiling", "lds_bytes"), [
-    ("n32c32h112w112", DirectTiling(512, 2, 4), 2048 + 144),
-    ("n32c144h56w56", DirectTiling(512, 8, 2), 8192 + 528),
-    ("n32c72h28w28", DirectTiling(512, 8, 2), 8192 + 528),
+    ("n32c32h112w112", DirectTiling(512, 2, 4), 2048),
+    ("n32c144h56w56", DirectTiling(512, 8, 2), 8192),
+    ("n32c72h28w28", DirectTiling(512, 8, 2), 8192),
     ("n32c1152h7w7", DirectTiling(64, 8), 1024),
     ("n1c1152h7w7", DirectTiling(32, 2), 128)])
 def test_tilings_of_networks(token, tiling, lds_bytes):

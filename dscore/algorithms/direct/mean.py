@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from dscore.algorithms.base import COMPILER_REGISTERS, Footprint
-from dscore.algorithms.clusters import shared_sums_bytes
 from dscore.algorithms.columns import Count, ceil_div, power_of_two_within
 from dscore.algorithms.registers import launchable
 from dscore.core.device import Device
@@ -138,15 +137,11 @@ def footprint(problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
     waves = ceil_div(t.threads, wavefront)
     tile = t.thread_c * (vector if last else 1)
     lanes = lanes_of(problem, t.thread_c, wavefront)
-    widest = _VECTOR_BYTES // element
-    held = t.threads // lanes * widest if last else waves * t.thread_c
-    sums_bytes = spec.element.sums.bytes * held
-    whole = ceil_div(sums_bytes, _VECTOR_BYTES) * _VECTOR_BYTES
+    held = t.threads // lanes * (_VECTOR_BYTES // element) if last else waves * t.thread_c
     blocks = t.cluster * problem.batch * ceil_div(spec.in_channels, tile)
     loads = ceil_div(pixels * tile, t.cluster * t.threads * vector)
     return Footprint(
-        threads=t.threads, waves=waves, lds_bytes=np.where(
-            t.cluster > 1, whole + shared_sums_bytes(t.cluster, t.thread_c * widest), sums_bytes),
+        threads=t.threads, waves=waves, lds_bytes=spec.element.sums.bytes * held,
         registers=_held(problem, t) + COMPILER_REGISTERS,
         blocks=blocks, utilisation=problem.batch * spec.in_channels * pixels / (
             blocks * t.threads * loads * vector),
