@@ -90,7 +90,7 @@ class _Product(LockstepKernel):
             self._store(joined)
 
     def _accumulate(self, tile: int, rank: int) -> Floats:
-        """The sums of a block of a cluster of a tile: of its steps, each of its slice's."""
+        """A tile's sums of block *rank* of its cluster, of this block's steps."""
         t, shape, all_steps = self.t, self.shape, int(self.shape.all_steps)
         first, end = (all_steps * number // t.cluster for number in (rank, rank + 1))
         self.sums.fill(0)

@@ -94,7 +94,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
       if (t::slices > 1) prepare_barriers(shared, 1, (t::slices - 1) * wavefronts);
       if (t::repeat > 1) prepare_barriers(sent, 1, 1);
       prepare_barriers(made, t::chunks, wavefronts);
-      if (cluster > 1) sums_of_cluster().shared.prepare();
+      if (cluster > 1) sums_of_cluster().runs.prepare();
     }
     __syncthreads();
     if (cluster > 1) announce_block();

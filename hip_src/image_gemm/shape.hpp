@@ -38,7 +38,7 @@ struct ImageGemmTiling {
   // Else a slice might take the bytes of another one's step for its own: it does not see the phases
   // of barriers at which only others wait.
   static_assert(Stages >= 1 && Stages % Slices == 0, "buffers of a slice's own");
-  static_assert(Repeat == 1 || Slices * Cluster == 1, "steps of a slice's own in each tile");
+  static_assert(Repeat == 1 || Slices * Cluster == 1, "shares of the steps have one tile");
   static_assert(Step * Area % Run == 0 && Run <= most_box && Run % 8 == 0, "whole rows of boxes");
 };
 
@@ -60,8 +60,8 @@ struct ImageGemmShape : Tiling {
   static constexpr int sums = t::rows * t::tile_n / 2;
   static constexpr int shared_at = t::stages * stage_bytes;
   static constexpr int handed_bytes = t::slice_threads * sums * 4;
-  // What the blocks of a cluster send to this one: of each block four sums for each lane of a pair
-  // of pixels, and each of the runs of eight channels that this block adds.
+  // What the other blocks of a cluster send to this one: each of them four sums for each lane of a
+  // pair of pixels, and each of the runs of eight channels that this block adds.
   static constexpr int all_runs = t::tile_n / 8;
   using SharedRuns = dscore::SharedRuns<t::cluster, all_runs, t::images * t::pairs * 4>;
   static constexpr int own_runs = SharedRuns::most;

@@ -36,7 +36,7 @@ __device__ inline bool join_image_slices(const Products &block, typename Product
 // A lane's sums, of its pairs of pixels and all runs of eight channels.
 template <class t>
 struct ClusterImageSums {
-  typename t::SharedRuns shared;
+  typename t::SharedRuns runs;
 
   template <class Pixels>
   static __device__ int place(const Pixels &pixels, int r, int thread) {
@@ -60,20 +60,20 @@ struct ClusterImageSums {
       DSCORE_UNROLL
       for (int r = 0; r < t::rows; r++) {
         const auto four = four_of(sums, r, run);
-        if (shared.adds(run)) keep(own, r, run % t::own_runs, four);
-        else if (pixels.held[r]) shared.send(run, place(pixels, r, thread), four);
+        if (runs.adds(run)) keep(own, r, run % t::own_runs, four);
+        else if (pixels.held[r]) runs.send(run, place(pixels, r, thread), four);
       }
   }
   // Adds to these what the others have sent.
   template <class OwnSums, class Pixels>
   __device__ void join(OwnSums &own, const Pixels &pixels, int thread) const {
-    shared.mailbox.wait();
+    runs.mailbox.wait();
     DSCORE_UNROLL
     for (int run = 0; run < t::own_runs; run++)
       DSCORE_UNROLL
       for (int r = 0; r < t::rows; r++)
-        if (pixels.held[r] && run < shared.own())
-          keep(own, r, run, shared.sum(run, place(pixels, r, thread), four_of(own, r, run)));
+        if (pixels.held[r] && run < runs.own())
+          keep(own, r, run, runs.sum(run, place(pixels, r, thread), four_of(own, r, run)));
   }
 };
 

@@ -114,8 +114,8 @@ struct WarpgroupGemmShape : Tiling {
       quantised ? warpgroup_rows * result_pitch : result_boxes * result_box_bytes;
   static constexpr int results_bytes =
       Roles::stores_sums || Tiling::cluster > 1 ? 0 : Tiling::groups * group_results;
-  // What the blocks of a cluster hand to this one (joined.hpp): of each block four sums for each
-  // run of eight columns and each thread. Others write there while this one's ring is still read.
+  // What the other blocks of a cluster hand to this one (joined.hpp): each of them four sums for
+  // each of its runs of eight columns and each thread, while this one's ring is still read.
   static constexpr int runs = Tiling::tile_n / 8;
   using SharedRuns = dscore::SharedRuns<Tiling::cluster, runs, Tiling::consumers>;
   static constexpr int own_runs = SharedRuns::most;
@@ -136,8 +136,8 @@ struct WarpgroupGemmShape : Tiling {
       table_at + (Tiling::banked ? banked_table_bytes : Roles::Results::table_bytes);
   // The last is where all warpgroups meet, once they have brought columns, or a table.
   static constexpr bool meeting = columns_by_lanes || Roles::Results::table_bytes > 0;
-  static_assert(!meeting || Tiling::cluster == 1, "the same barrier");
-  static constexpr int mailbox = 2 * Tiling::stages;  // that of a cluster's mailbox
+  static_assert(!meeting || Tiling::cluster == 1, "one barrier, for a meeting or a mailbox");
+  static constexpr int mailbox = 2 * Tiling::stages;  // the barrier of a cluster's
   static constexpr int barriers = 2 * Tiling::stages + (meeting || Tiling::cluster > 1);
   static constexpr int lds_bytes =
       barriers_at + barriers * static_cast<int>(sizeof(TransferBarrier));

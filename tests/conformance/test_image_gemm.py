@@ -108,7 +108,7 @@ FAULTS = {
     "sums of a cluster's last block left out": (
         JOINED, "from = 0; from < Cluster;", "from = 0; from < Cluster - 1;", "WRONG", OF_CLUSTER),
     "sums of a cluster added before they have come": (
-        JOINED, "    shared.mailbox.wait();\n", "", "WRONG", SHARED),
+        JOINED, "    runs.mailbox.wait();\n", "", "WRONG", SHARED),
     "sums sent to the place of another block": (
         JOINED, "mailbox.send(sent(rank, run", "mailbox.send(sent(rank / 2, run", "WRONG",
         OF_CLUSTER),

@@ -99,7 +99,8 @@ class ImageGemm(Algorithm):
               lambda c: (np.where(c.tiling.slices * c.tiling.cluster > 1, c.tiling.repeat, 1), 1),
               lambda c: "slices and clusters have one tile of images"),
         Limit("E-CLUSTER", "cluster", "", "",
-              lambda c: (c.tiling.cluster, c.device.cluster_blocks)),
+              lambda c: (c.tiling.cluster, c.device.cluster_blocks),
+              lambda c: "blocks that share the steps of an image"),
         Limit("E-SLICES", "slices", "", "",
               lambda c: (c.tiling.slices,
                          shape_of(c.problem, c.tiling).all_steps // c.tiling.cluster),
@@ -138,8 +139,8 @@ class ImageGemm(Algorithm):
 
     def footprint(self, problem: ConvProblem, t: Any, wavefront: int) -> Footprint:
         shape = shape_of(problem, t)
-        blocks, sums = shape.tiles_n * shape.blocks_i, sums_of(shape.rows, t)
-        blocks = blocks * t.cluster
+        blocks = t.cluster * shape.tiles_n * shape.blocks_i
+        sums = sums_of(shape.rows, t)
         depth = shape.steps * t.step * t.repeat / t.slices
         return Footprint(
             threads=shape.waves * wavefront, waves=shape.waves, lds_bytes=shape.lds_bytes,

@@ -14,7 +14,7 @@ from dscore.core.numerics import WORD_BYTES
 # of a wavefront; `result`: of a pair of results; `step`: of the end of a step; `join`: of a sum
 # that is handed over. Fitted to 510 timings in float16 of 20 of P1-P45 at batch 8, 32 and 64, but
 # for `memory` (docs/model.md). `cluster`: of sums that blocks share, and `sent` for a byte of those
-# that come to a block, over the compute units for each block: chosen by some 900 timings of 18 of
+# that come to a block, over the compute units for each block: chosen by 970 timings of 18 of
 # these layers at batch 1, 8, 32 and 64 on one H200.
 WEIGHTS = {"wavefront": 0.514, "product": 9.81, "lds": 1.41, "read": 19.8, "step": 250.0,
            "result": 2.84, "join": 25.8, "wait": 1170.0, "serial": 0.428, "block": 1340.0,
