@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from dscore.algorithms.base import BARRIER_BYTES
 from dscore.algorithms.image_gemm.tiling import PAIR, barriers_of, shape_of
-from dscore.algorithms.warpgroup_gemm.tiling import BARRIER_BYTES, ROWS
+from dscore.algorithms.warpgroup_gemm.tiling import ROWS
 from dscore.backends.reference.lockstep import LockstepKernel, batches, require_launch
 from dscore.backends.reference.machine import (
     Addresses,

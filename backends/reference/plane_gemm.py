@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from dscore.algorithms.base import BARRIER_BYTES
 from dscore.algorithms.plane_gemm.tiling import EIGHT, shape_of
-from dscore.algorithms.warpgroup_gemm.tiling import BARRIER_BYTES
 from dscore.backends.reference.lockstep import LockstepKernel, batches, require_launch
 from dscore.backends.reference.machine import (
     Addresses,

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from dscore.algorithms.base import BARRIER_BYTES
 from dscore.algorithms.columns import ceil_div
-from dscore.algorithms.row_reuse import ARRIVALS_BYTES
 from dscore.algorithms.row_reuse.tiling import RowReuseTiling, shape_of, waves_of
 from dscore.algorithms.row_reuse.view import view_of
 from dscore.backends.reference.lockstep import LockstepKernel, require_launch
@@ -83,7 +83,7 @@ class RowsInLds(RowBlock):
         blocks = self.blocks
         self.piece = Piece(blocks, "the block's rows", int(self.shape.span_in))
         self.results = Piece(blocks, "its results", int(self.shape.span_out))
-        blocks.lds_tile("the count of bytes that have come", ARRIVALS_BYTES // 4)
+        blocks.lds_tile("the count of bytes that have come", BARRIER_BYTES // 4)
 
     def place(self, block: Ints) -> None:
         super().place(block)

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from dscore.algorithms.base import BARRIER_BYTES
 from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.tap_sums.tiling import (
-    ARRIVALS_BYTES,
     TapSumsTiling,
     blocks,
     column_offsets,
@@ -120,7 +120,7 @@ class _TapSums(LockstepKernel):
         self.stages = [[(Piece(some, "the rows of x", int(self.shape.span_x)),
                          Piece(some, "the gradient's rows", int(self.shape.span_g)))
                         for _ in range(t.images)] for _ in range(t.stages)]
-        some.lds_tile("the count of bytes that have come", t.stages * ARRIVALS_BYTES // WORD_BYTES)
+        some.lds_tile("the count of bytes that have come", t.stages * BARRIER_BYTES // WORD_BYTES)
 
     def place(self, block: Ints) -> None:
         """Channels, slices and taps of the clusters numbered *block*."""

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dscore.algorithms.warpgroup_gemm.tiling import BARRIER_BYTES, barriers_of, shape_of
+from dscore.algorithms.base import BARRIER_BYTES
+from dscore.algorithms.warpgroup_gemm.tiling import barriers_of, shape_of
 from dscore.backends.reference.lockstep import LockstepKernel, batches, require_launch
 from dscore.backends.reference.machine import (
     Addresses,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 COMPILER_REGISTERS = 30
 # Bytes at whose multiples LDS of a block and its results begin: else sm_90's engine is slower.
 LDS_ALIGNMENT_BYTES, TILE_ALIGNMENT_BYTES = 128, 1024  # the latter of tiles of warpgroups
-VECTOR_BYTES = 16  # that a lane moves at most as one
+VECTOR_BYTES, BARRIER_BYTES = 16, 16  # that a lane moves at most as one; of a TransferBarrier
 LDS_BANKS = 32  # words (numerics.WORD_BYTES) that LDS serves a clock, on all of these devices
 
 

@@ -6,13 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from dscore.algorithms.base import VECTOR_BYTES
+from dscore.algorithms.base import BARRIER_BYTES, VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div
 from dscore.core.device import Device
 from dscore.core.numerics import WORD_BYTES
-
-# A barrier that counts what has come to LDS (hip_src/support/bulk_copy.hpp, TransferBarrier).
-BARRIER_BYTES = 16
 
 
 def filled_units(device: Device, t: Any) -> Count:

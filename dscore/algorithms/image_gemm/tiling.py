@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dscore.algorithms.base import LDS_BANKS
+from dscore.algorithms.base import BARRIER_BYTES, LDS_BANKS
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
 from dscore.algorithms.warpgroup_gemm.tiling import (
-    BARRIER_BYTES,
     MOST_BOX,
     ROW,
     ROW_BYTES,
     ROWS,
+    RUN,
     WAVES,
 )
 from dscore.core.device import MATRIX_WAVEFRONT
@@ -29,8 +29,6 @@ from dscore.core.tiling import Tiling
 
 # Summed channels of an instruction, and pixels that a lane has side by side.
 DEPTH, PAIR = 16, 2
-# Channels of results that a block of a cluster adds together.
-_EIGHT = 8
 # Bytes of which buffers of the ring are a multiple.
 _TILE_BYTES = 8 * ROW_BYTES
 
@@ -114,7 +112,7 @@ def shape_of(problem: ConvProblem, t: Any) -> ImageShape:
                                 else ceil_div(t.tile_n, ROW) * t.step)
     plane_bytes = t.images * t.step * area * spec.element.bytes
     stage_bytes = ceil_div(filter_bytes + plane_bytes, _TILE_BYTES) * _TILE_BYTES
-    own_n = _EIGHT * ceil_div(floor_div(t.tile_n, _EIGHT), t.cluster)  # channels of its results
+    own_n = RUN * ceil_div(floor_div(t.tile_n, RUN), t.cluster)  # channels of its results
     results_bytes = t.images * own_n * area * spec.element.bytes
     sent_bytes = ACCUMULATOR.bytes * PAIR * pairs * t.images * own_n * (t.cluster - 1)
     handed_bytes = WAVES * MATRIX_WAVEFRONT * t.groups * sums_of(rows, t) * ACCUMULATOR.bytes

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dscore.algorithms.base import BARRIER_BYTES
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remainder, remembered
-from dscore.algorithms.warpgroup_gemm.tiling import BARRIER_BYTES, ROW, ROW_BYTES, ROWS, WAVES
+from dscore.algorithms.warpgroup_gemm.tiling import ROW, ROW_BYTES, ROWS, WAVES
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
 

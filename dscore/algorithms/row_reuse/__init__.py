@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dscore.algorithms.base import (
+    BARRIER_BYTES,
     COMPILER_REGISTERS,
     Algorithm,
     Case,
@@ -42,8 +43,6 @@ from dscore.core.numerics import FLOATS
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
 
-# What counts the bytes that have come to a block's LDS (hip_src/support/bulk_copy.hpp).
-ARRIVALS_BYTES = 16
 # Registers that a compiler takes beside rows and sums: (k, c) of k · taps + c, from registers and
 # through LDS, the least that no kernel without spills exceeded (docs/registers.md); of nvcc's from
 # registers 92 in 100 keep it: what it takes beyond, it takes because it is there.
@@ -157,7 +156,7 @@ class RowReuse(Algorithm):
         return Footprint(
             threads=waves * wavefront, waves=waves,
             lds_bytes=element * (shape.span_in + shape.span_out)
-            + np.where(staged(t), ARRIVALS_BYTES, 0),
+            + np.where(staged(t), BARRIER_BYTES, 0),
             registers=_held(problem, t) + COMPILER_REGISTERS,
             blocks=grid,
             utilisation=written * share

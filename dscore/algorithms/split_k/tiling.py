@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dscore.algorithms.base import VECTOR_BYTES
+from dscore.algorithms.base import BARRIER_BYTES, VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remembered
 from dscore.core.numerics import FLOAT32_ARITHMETICS, Arithmetic
 from dscore.core.problem import ConvProblem
@@ -15,9 +15,8 @@ from dscore.core.tiling import Tiling, choice
 
 # Of the kernel that adds the parts (hip_src/split_k/sum.hpp).
 SUM_THREADS = 256
-# Words of a buffer behind its last plane, whose pixels are read by eights; bytes of LDS for a stage
-# of bulk copies (support/bulk_copy.hpp).
-OVERREAD, BARRIER_BYTES = 8, 16
+# Words of a buffer behind its last plane, whose pixels are read by eights.
+OVERREAD = 8
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dscore.algorithms.base import LDS_ALIGNMENT_BYTES, VECTOR_BYTES
+from dscore.algorithms.base import BARRIER_BYTES, LDS_ALIGNMENT_BYTES, VECTOR_BYTES
 from dscore.algorithms.clusters import shared_sums_bytes
 from dscore.algorithms.columns import Count, ceil_div, once_for_each, remembered
 from dscore.core.numerics import WORD_BYTES
@@ -16,8 +16,6 @@ from dscore.core.plan import Launch
 from dscore.core.problem import ConvProblem
 from dscore.core.tiling import Tiling
 
-# What counts the bytes that have come to a stage (hip_src/support/bulk_copy.hpp).
-ARRIVALS_BYTES = 16
 # Sums side by side in a block that adds the slices, and its threads for each, at most
 # (hip_src/tap_sums/parts.hpp).
 PART_LANES, MOST_PART_GROUPS = 32, 16
@@ -115,7 +113,7 @@ def shape_of(problem: ConvProblem, t: Any) -> TapSumsShape:
         unit_slices=ceil_div(units, t.slices * t.cluster),
         tap_tiles=ceil_div(spec.kernel[0], t.taps_h) * ceil_div(spec.kernel[1], t.taps_w),
         lds_bytes=ceil_div(np.maximum(data, parts), VECTOR_BYTES) * VECTOR_BYTES
-        + t.stages * ARRIVALS_BYTES
+        + t.stages * BARRIER_BYTES
         + shared_sums_bytes(t.cluster, t.taps_h * t.taps_w * t.planes))
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dscore.algorithms.base import VECTOR_BYTES
+from dscore.algorithms.base import BARRIER_BYTES, VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div, floor_div, remainder, remembered
 from dscore.algorithms.gemm_universal.tiling import GemmSizes, sizes_of
 from dscore.algorithms.table_copies import table_bytes
@@ -29,8 +29,6 @@ _EVEN_ROW = 32
 MOST_BOX = 256
 # Of a factor of int8's scales.
 FACTOR_BYTES = ELEMENTS["float16"].bytes
-# Of a buffer that boxes come to.
-BARRIER_BYTES = 16
 
 
 @dataclass(frozen=True)

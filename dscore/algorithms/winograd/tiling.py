@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dscore.algorithms.base import VECTOR_BYTES
+from dscore.algorithms.base import BARRIER_BYTES, VECTOR_BYTES
 from dscore.algorithms.columns import Count, ceil_div
 from dscore.core.numerics import ACCUMULATOR, FLOAT32_ARITHMETICS, Arithmetic
 from dscore.core.problem import ConvProblem
@@ -22,8 +22,8 @@ PERMUTED = 8
 ALIGNMENT_BYTES = 128
 # Counters before those of the task groups, and of each group (hip_src/winograd/scheduler.hpp).
 HEAD_COUNTERS, GROUP_COUNTERS = 8, 4
-# Of LDS: a barrier of bulk copies, and two tasks of the persistent kernel's blocks.
-_BARRIER_BYTES, _TASK_BYTES = 16, 32
+# Of LDS: two tasks of the persistent kernel's blocks.
+_TASK_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def ring_bytes(problem: ConvProblem, t: Any) -> Count:
     """
     bulk = (t.stages > 2) & (tile_of(problem.spec.filter) == 0)
     return (ACCUMULATOR.bytes * t.stages * shape_of(problem, t).buffer
-            + np.where(bulk, _BARRIER_BYTES * t.stages, 0))
+            + np.where(bulk, BARRIER_BYTES * t.stages, 0))
 
 
 def lds_bytes(problem: ConvProblem, t: Any) -> Count:
