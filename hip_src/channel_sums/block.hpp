@@ -179,12 +179,6 @@ struct ChannelSumsBlock : KernelOn<T, SumsArguments<View_, Tiling>> {
     }
   }
 
-  __device__ auto shared_sums() const {
-    if constexpr (t::cluster > 1)
-      return OfCluster(reinterpret_cast<char *>(lds) + of_cluster_at, rank(), thread);
-    else return nullptr;
-  }
-
   // What a thread needs beside the tiles, while the first are under way.
   __device__ void prepare(const Arguments &) {}
 

@@ -20,7 +20,8 @@ struct SumsOfShares : Walk {
   __device__ void run(const Arguments &args) {
     // Blocks of the sum of slices may come beforehand: they wait for this kernel's end.
     if constexpr (t::ahead || t::slices > 1) admit_next_kernel();
-    [[maybe_unused]] const auto of_cluster = Walk::shared_sums();
+    const typename Walk::OfCluster of_cluster(
+        reinterpret_cast<char *>(lds) + Walk::of_cluster_at, this->rank(), thread);
     const int begin = this->first_unit();
     DSCORE_UNROLL
     for (int stage = 0; stage < t::stages; stage++) this->start_load(stage, begin + stage);
@@ -40,13 +41,7 @@ struct SumsOfShares : Walk {
     wait_copies<0>();
     const auto each = [&](int tap, const auto &use) { this->each_sum(tap, use); };
     const auto store = [&](int at, float sum) { this->store(args, at, sum); };
-    if constexpr (t::cluster == 1) {
-      this->reduce(each, store);
-    } else {
-      wait_for_cluster();
-      this->reduce(each, [&](int at, float sum) { of_cluster.send(at, sum); });
-      of_cluster.finish(thread, store);
-    }
+    of_cluster.add(thread, [&](const auto &finish) { this->reduce(each, finish); }, store);
   }
 };
 

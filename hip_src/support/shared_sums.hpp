@@ -7,30 +7,43 @@
 namespace dscore {
 
 // Count: sums of each block. They are sent to LDS of their own, as others may send while this block
-// still reads the rest of its LDS.
-template <int Cluster, int Threads, int Count, class Sum = float>
+// still reads the rest of its LDS. A block by itself adds none, and needs no LDS.
+template <int Cluster, int Threads, int Count>
 struct SharedSums {
   static constexpr int share = ceil_div(Count, Cluster);
-  static constexpr int mailbox_at = ceil_div(Cluster * share * int{sizeof(Sum)}, 16) * 16;
+  static constexpr int mailbox_at = ceil_div(Cluster * share * int{sizeof(float)}, 16) * 16;
   static constexpr int lds_bytes = Cluster > 1 ? mailbox_at + int{sizeof(TransferBarrier)} : 0;
 
-  Sum *sent;
+  float *sent;
   int rank;
   Mailbox<Cluster> mailbox;
 
   // As early as can be, all threads: the block is there, and may be sent to.
   __device__ SharedSums(void *lds, int rank_, int thread)
-      : sent(static_cast<Sum *>(lds)), rank(rank_),
+      : sent(static_cast<float *>(lds)), rank(rank_),
         mailbox{reinterpret_cast<TransferBarrier *>(static_cast<char *>(lds) + mailbox_at)} {
-    if (thread == 0) mailbox.prepare(Cluster * own() * int{sizeof(Sum)});
+    if constexpr (Cluster == 1) return;
+    if (thread == 0) mailbox.prepare(Cluster * own() * int{sizeof(float)});
     announce_block();
   }
+  // What `make` gives to a function, each of the block's sums with its number, goes to `store`; in
+  // a cluster a share of them, to which those of the other blocks have been added.
+  template <class Make, class Store>
+  __device__ void add(int thread, const Make &make, const Store &store) const {
+    if constexpr (Cluster == 1) {
+      make(store);
+    } else {
+      wait_for_cluster();
+      make([&](int at, float sum) { send(at, sum); });
+      finish(thread, store);
+    }
+  }
+
+ private:
   // Sums that this block adds.
   __device__ int own() const { return greatest(least(share, Count - rank * share), 0); }
-
-  // Sum number `at` of this block. Before the first, all threads wait_for_cluster(); each block
-  // sends all sums, each of them once.
-  __device__ void send(int at, Sum sum) const {
+  // Sum number `at` of this block, which sends all of them, each once.
+  __device__ void send(int at, float sum) const {
     mailbox.send(sent + rank * share + at % share, at / share, sum);
   }
   // Adds the blocks' sums in the order of their ranks; each goes to `store`, with its number.
@@ -39,7 +52,7 @@ struct SharedSums {
     mailbox.wait();
     DSCORE_ROLLED
     for (int at = thread; at < own(); at += Threads) {
-      Sum sum = sent[at];
+      float sum = sent[at];
       DSCORE_UNROLL
       for (int from = 1; from < Cluster; from++) sum += sent[from * share + at];
       store(rank * share + at, sum);

@@ -199,12 +199,6 @@ struct TapSums : TapSumsBlock<T, Tiling, Layer, Shape_> {
       static_cast<Result *>(args.out)[at] = static_cast<Result>(sum);
   }
 
-  __device__ auto shared_sums() const {
-    if constexpr (cluster > 1)
-      return OfCluster(reinterpret_cast<char *>(lds) + of_cluster_at, rank, thread);
-    else return nullptr;
-  }
-
   // Adds the sums of the threads of each plane, through LDS: those of lane k, k + reducers, … of
   // the sharers in this order, then each half of the lanes to the other. Each goes to `finish`.
   template <class Finish>
@@ -239,7 +233,7 @@ struct TapSums : TapSumsBlock<T, Tiling, Layer, Shape_> {
   __device__ void run(const Arguments &args) {
     // Blocks of the sum of slices may come beforehand: they wait for this kernel's end.
     if constexpr (t::ahead || t::slices > 1) admit_next_kernel();
-    [[maybe_unused]] const auto of_cluster = shared_sums();
+    const OfCluster of_cluster(reinterpret_cast<char *>(lds) + of_cluster_at, rank, thread);
     const int begin = Block::first_unit();
     DSCORE_UNROLL
     for (int stage = 0; stage < t::stages; stage++) Block::start_load(stage, begin + stage);
@@ -257,13 +251,7 @@ struct TapSums : TapSumsBlock<T, Tiling, Layer, Shape_> {
     }
     float *const of_threads = reinterpret_cast<float *>(lds);
     const auto keep = [&](int number, float sum) { store(args, number, sum); };
-    if constexpr (cluster == 1) {
-      reduce(of_threads, keep);
-    } else {
-      wait_for_cluster();
-      reduce(of_threads, [&](int number, float sum) { of_cluster.send(number, sum); });
-      of_cluster.finish(thread, keep);
-    }
+    of_cluster.add(thread, [&](const auto &finish) { reduce(of_threads, finish); }, keep);
   }
 };
 
