@@ -28,14 +28,6 @@ __device__ inline void announce_block() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
 }
-#if defined(__CUDACC__)
-// Where in the LDS of all a block has what the lane's own block has there.
-__device__ inline unsigned lds_of_block(const void *own, int rank) {
-  unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(own));
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(at), "r"(rank));
-  return at;
-}
-#endif
 // What one of the blocks holds where the lane's own does.
 template <class Sum>
 __device__ inline Sum read_of_block(const Sum *own, int rank) {
@@ -43,7 +35,9 @@ __device__ inline Sum read_of_block(const Sum *own, int rank) {
   return *emulation::of_block(own, rank);
 #elif defined(__CUDACC__)
   uint32_t bits;
-  asm volatile("ld.shared::cluster.b32 %0, [%1];" : "=r"(bits) : "r"(lds_of_block(own, rank)));
+  unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(own));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(at), "r"(rank));
+  asm volatile("ld.shared::cluster.b32 %0, [%1];" : "=r"(bits) : "r"(at));
   return bits_as<Sum>(bits);
 #else
   return *own;  // devices without clusters have but the one block in each
@@ -57,9 +51,10 @@ __device__ inline Pack<Sum, Count> read_vector_of_block(const Sum *own, int rank
 #if defined(__CUDACC__)
   if constexpr (Count == 4) {
     uint32_t bits[4];
+    unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(own));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(at), "r"(rank));
     asm volatile("ld.shared::cluster.v4.b32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(bits[0]), "=r"(bits[1]), "=r"(bits[2]), "=r"(bits[3])
-                 : "r"(lds_of_block(own, rank)));
+                 : "=r"(bits[0]), "=r"(bits[1]), "=r"(bits[2]), "=r"(bits[3]) : "r"(at));
     DSCORE_UNROLL
     for (int i = 0; i < Count; i++) vector.at[i] = bits_as<Sum>(bits[i]);
   } else

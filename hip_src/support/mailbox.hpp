@@ -74,14 +74,21 @@ struct Mailbox {
       std::memcpy(letter.bits, bits, sizeof bits);
       emulation::begin_arrival(theirs, emulation::deliver<Count>, letter);
 #elif defined(DSCORE_COPY_ENGINE)
-      const unsigned at = lds_of_block(to, rank), counted = lds_of_block(barrier, rank);
       if constexpr (Count == 1)
-        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::
-                         "r"(at), "r"(bits[0]), "r"(counted) : "memory");
+        asm volatile("{\n.reg .u32 to, barrier;\n"
+                     "mapa.shared::cluster.u32 to, %0, %2;\n"
+                     "mapa.shared::cluster.u32 barrier, %1, %2;\n"
+                     "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 "
+                     "[to], %3, [barrier];\n}" ::"r"(lds_address(to)), "r"(lds_address(barrier)),
+                     "r"(rank), "r"(bits[0]) : "memory");
       else
-        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 "
-                     "[%0], {%1,%2,%3,%4}, [%5];" ::"r"(at), "r"(bits[0]), "r"(bits[1]),
-                     "r"(bits[2]), "r"(bits[3]), "r"(counted) : "memory");
+        asm volatile("{\n.reg .u32 to, barrier;\n"
+                     "mapa.shared::cluster.u32 to, %0, %2;\n"
+                     "mapa.shared::cluster.u32 barrier, %1, %2;\n"
+                     "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 "
+                     "[to], {%3,%4,%5,%6}, [barrier];\n}" ::"r"(lds_address(to)),
+                     "r"(lds_address(barrier)), "r"(rank), "r"(bits[0]), "r"(bits[1]),
+                     "r"(bits[2]), "r"(bits[3]) : "memory");
 #endif
     }
   }
