@@ -24,6 +24,7 @@ _MOST_CHARACTERS = 64
 _REGISTRY: dict[str, str] = {
     "warpgroup_gemm": "dscore.algorithms.warpgroup_gemm:WarpgroupGemm",
     "image_gemm": "dscore.algorithms.image_gemm:ImageGemm",
+    "pixel_gemm": "dscore.algorithms.pixel_gemm:PixelGemm",
     "plane_gemm": "dscore.algorithms.plane_gemm:PlaneGemm",
     "gemm_universal": "dscore.algorithms.gemm_universal:GemmUniversal",
     "gemm": "dscore.algorithms.gemm:Gemm",

@@ -67,6 +67,31 @@ __device__ inline void read_matrices(Word *words, const T *row) {
 #endif
 }
 
+// The same to LDS, each matrix turned: lane 4 g + i has elements 2 i and 2 i + 1 of column g, and
+// lanes 0 to 7, 8 to 15, ... say where the rows begin (PTX ISA, stmatrix, from sm_90 on).
+template <int Count, class T>
+__device__ inline void write_turned(T *row, const Word *words) {
+#if defined(DSCORE_HOST)
+  struct Given {
+    T two[Count][2];
+  } given;
+  std::memcpy(&given, words, sizeof given);
+  const emulation::Exchange<Given> all(&given, __LINE__);
+  const int lane = emulation::device.current % emulation::device.wavefront, matrix = lane / 8;
+  for (int column = 0; matrix < Count && column < 8; column++)
+    row[column] = all.of(column * 4 + lane % 8 / 2)->two[matrix][lane % 2];
+  all.done();
+#elif defined(__CUDACC__)
+  const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(row));
+  if constexpr (Count == 4)
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(at),
+                 "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]) : "memory");
+  else
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};" ::"r"(at),
+                 "r"(words[0]), "r"(words[1]) : "memory");
+#endif
+}
+
 // Lane 4 g + i holds a[g][2 i], a[g][2 i + 1]; of row g + 8; of columns 2 i + 8, 2 i + 9; of both.
 template <class T>
 struct FragmentA {
