@@ -15,17 +15,17 @@ import numpy as np
 from dscore.algorithms.base import BARRIER_BYTES
 from dscore.algorithms.image_gemm.tiling import PAIR, barriers_of, shape_of
 from dscore.algorithms.warpgroup_gemm.tiling import ROWS
-from dscore.backends.reference.lockstep import LockstepKernel, batches, require_launch
+from dscore.backends.reference.lockstep import batches, require_launch
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
-    Bools,
     Floats,
     Ints,
     Operands,
     lane_ids,
     split,
 )
+from dscore.backends.reference.planes import PlaneProduct
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 
@@ -40,7 +40,7 @@ def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
 run_input_gradient = run
 
 
-class _Product(LockstepKernel):
+class _Product(PlaneProduct):
     """The geometry of a block, its two tiles, and the blocks that run at present.
 
     Grid order: block of the cluster fastest, then tile of channels, then that of images. Blocks of
@@ -49,9 +49,7 @@ class _Product(LockstepKernel):
     """
 
     def __init__(self, plan: Plan, operands: Operands) -> None:
-        super().__init__(plan, operands)
-        self.shape, self.element = shape_of(self.problem, self.t), self.problem.spec.element
-        self.planes = "x" if self.problem.operation == "conv" else "gradient"
+        super().__init__(plan, operands, shape_of(plan.problem, plan.tiling))
         self.tiles = int(self.shape.tiles_n * self.shape.blocks_i)
         self.rows = int(self.t.groups * self.shape.rows) * ROWS
         pair, of_pair = split(lane_ids(self.rows), PAIR)[::-1]
@@ -97,7 +95,7 @@ class _Product(LockstepKernel):
         self.sums.fill(0)
         for step in range(end - first):
             ring = (tile * (end - first) + step) % t.stages * self.stage
-            filters = self._filters(first + step, ring)
+            filters = self.filters(self.first_n, t.tile_n, first + step, ring)
             planes = self._planes(first + step,
                                   ring + int(shape.filter_bytes) // self.element.bytes)
             own = self.sums[step % t.slices]
@@ -108,14 +106,6 @@ class _Product(LockstepKernel):
         for other in self.sums[1:]:
             sums += other
         return sums
-
-    def _filters(self, step: int, to: int) -> Floats:
-        """A step's filters, by way of LDS: channels of results by summed ones."""
-        t, shape = self.t, self.shape
-        summed = step * t.step + lane_ids(t.step)
-        of = self.first_n.reshape(-1, 1, 1) + lane_ids(t.tile_n, 1)
-        at = of * shape.k + summed if shape.along else summed * shape.m + of
-        return self._brought("w", at, (of < shape.m) & (summed < shape.k), to)
 
     def _planes(self, step: int, to: int) -> Floats:
         """A step's planes, by way of LDS, as rows: pixels by summed channels."""
@@ -128,21 +118,8 @@ class _Product(LockstepKernel):
         order = np.argsort(~((self.image_of < self.t.images)
                              & (self.pixel_of < self.shape.area)), kind="stable")[:rows]
         held = self.held[:, order, None] & (summed < self.shape.k)
-        tile[:, order] = self._brought(self.planes, at[:, order], held, to)
+        tile[:, order] = self.brought(self.planes, at[:, order], held, to)
         return tile
-
-    def _brought(self, name: str, at: Ints, held: Bools, to: int) -> Floats:
-        """What lies at addresses of an operand, zeros where none are *held*, as LDS has it."""
-        at, held = np.broadcast_arrays(at, held)
-        count = at.shape[0]
-        words = lane_ids(at.size // count)
-        tile = np.empty((count, words.size), np.float32)
-        self.blocks.load(tile, self.operands[name],
-                         Addresses(at.reshape(count, -1), held.reshape(count, -1)),
-                         "filters" if name == "w" else "inputs")
-        self.blocks.lds_write(to, tile, words, self.element)
-        self.blocks.lds_read(tile, Addresses(words), to, element=self.element)
-        return tile.reshape(at.shape)
 
     def _store(self, sums: Floats) -> None:
         """The epilogue, and the stores of results."""

@@ -14,17 +14,17 @@ from dscore.algorithms.base import BARRIER_BYTES
 from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.pixel_gemm.tiling import shape_of
 from dscore.algorithms.warpgroup_gemm.tiling import ROWS
-from dscore.backends.reference.lockstep import LockstepKernel, batches, require_launch
+from dscore.backends.reference.lockstep import batches, require_launch
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
-    Bools,
     Floats,
     Ints,
     Operands,
     lane_ids,
     split,
 )
+from dscore.backends.reference.planes import PlaneProduct
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 
@@ -39,16 +39,14 @@ def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
 run_input_gradient = run
 
 
-class _Product(LockstepKernel):
+class _Product(PlaneProduct):
     """The geometry of a block, its two tiles, and the blocks that run at present.
 
     Grid order: tile of channels fastest, then the block's first tile of pixels.
     """
 
     def __init__(self, plan: Plan, operands: Operands) -> None:
-        super().__init__(plan, operands)
-        self.shape, self.element = shape_of(self.problem, self.t), self.problem.spec.element
-        self.planes = "x" if self.problem.operation == "conv" else "gradient"
+        super().__init__(plan, operands, shape_of(plan.problem, plan.tiling))
         self.tiles = int(self.shape.tiles_n * self.shape.blocks_p)
         require_launch(plan, self.tiles, int(self.shape.waves) * self.wavefront)
 
@@ -89,18 +87,11 @@ class _Product(LockstepKernel):
             planes = self._planes(step, ring)
             to = (self.kept + step * int(shape.filter_bytes) // size if t.kept
                   else ring + int(shape.plane_bytes) // size)
-            filters = self._filters(step, to, kept=t.kept and tile > 0)
+            filters = self.filters(self.first_n, t.tile_n, step, to,
+                                   kept=t.kept and tile > 0)
             product = np.empty_like(self.sums)
             for k in range(t.step):
                 self.blocks.fma(self.sums, planes[:, k, :, None], filters[:, None, :, k], product)
-
-    def _filters(self, step: int, to: int, kept: bool) -> Floats:
-        """A step's filters, by way of LDS: channels of results by summed ones."""
-        t, shape = self.t, self.shape
-        summed = step * t.step + lane_ids(t.step)
-        of = self.first_n.reshape(-1, 1, 1) + lane_ids(t.tile_n, 1)
-        at = of * shape.k + summed if shape.along else summed * shape.m + of
-        return self._brought("w", at, (of < shape.m) & (summed < shape.k), to, kept)
 
     def _planes(self, step: int, to: int) -> Floats:
         """A step's planes, by way of LDS: summed channels by pixels."""
@@ -108,21 +99,7 @@ class _Product(LockstepKernel):
         image, pixel = self.image[:, None, :], self.pixel[:, None, :]
         summed = step * t.step + lane_ids(t.step, 1)
         held = (image < self.problem.batch) & (summed < shape.k) & (pixel < shape.area)
-        return self._brought(self.planes, (image * shape.k + summed) * shape.area + pixel, held, to)
-
-    def _brought(self, name: str, at: Ints, held: Bools, to: int, kept: bool = False) -> Floats:
-        """What lies at addresses of an operand, zeros where none are *held*, as LDS has it."""
-        at, held = np.broadcast_arrays(at, held)
-        count = at.shape[0]
-        words = lane_ids(at.size // count)
-        tile = np.empty((count, words.size), np.float32)
-        if not kept:
-            self.blocks.load(tile, self.operands[name],
-                             Addresses(at.reshape(count, -1), held.reshape(count, -1)),
-                             "filters" if name == "w" else "inputs")
-            self.blocks.lds_write(to, tile, words, self.element)
-        self.blocks.lds_read(tile, Addresses(words), to, element=self.element)
-        return tile.reshape(at.shape)
+        return self.brought(self.planes, (image * shape.k + summed) * shape.area + pixel, held, to)
 
     def _store(self) -> None:
         """The epilogue, and the stores of results."""

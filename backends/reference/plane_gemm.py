@@ -15,17 +15,17 @@ import numpy as np
 
 from dscore.algorithms.base import BARRIER_BYTES
 from dscore.algorithms.plane_gemm.tiling import EIGHT, shape_of
-from dscore.backends.reference.lockstep import LockstepKernel, batches, require_launch
+from dscore.backends.reference.lockstep import batches, require_launch
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
-    Bools,
     Floats,
     Ints,
     Operands,
     lane_ids,
     split,
 )
+from dscore.backends.reference.planes import PlaneProduct
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 
@@ -40,16 +40,14 @@ def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
 run_input_gradient = run
 
 
-class _Product(LockstepKernel):
+class _Product(PlaneProduct):
     """The geometry of a block, its two tiles, and the blocks that run at present.
 
     Grid order: tile of channels fastest, then the block's first tile of pixels.
     """
 
     def __init__(self, plan: Plan, operands: Operands) -> None:
-        super().__init__(plan, operands)
-        self.shape, self.element = shape_of(self.problem, self.t), self.problem.spec.element
-        self.planes = "x" if self.problem.operation == "conv" else "gradient"
+        super().__init__(plan, operands, shape_of(plan.problem, plan.tiling))
         self.tiles = int(self.shape.tiles_m * self.shape.blocks_p)
         require_launch(plan, self.tiles, int(self.shape.waves) * self.wavefront)
 
@@ -90,7 +88,8 @@ class _Product(LockstepKernel):
             planes = self._planes(step, ring)
             to = (self.kept + step * int(shape.filter_bytes) // size if t.kept
                   else ring + int(shape.plane_bytes) // size)
-            filters = self._filters(step, to, kept=t.kept and tile > 0)
+            filters = self.filters(self.first_m, t.tile_m, step, to,
+                                   kept=t.kept and tile > 0)
             product = np.empty_like(self.sums)
             for k in self._order():
                 self.blocks.fma(self.sums, filters[:, :, k, None, None],
@@ -103,14 +102,6 @@ class _Product(LockstepKernel):
             for plane in range(apart):
                 yield from range(first + plane, first + EIGHT * apart, apart)
 
-    def _filters(self, step: int, to: int, kept: bool) -> Floats:
-        """A step's filters, by way of LDS: channels of results by summed ones."""
-        t, shape = self.t, self.shape
-        summed = step * t.step + lane_ids(t.step)
-        of = self.first_m.reshape(-1, 1, 1) + lane_ids(t.tile_m, 1)
-        at = of * shape.k + summed if shape.along else summed * shape.m + of
-        return self._brought("w", at, (of < shape.m) & (summed < shape.k), to, kept)
-
     def _planes(self, step: int, to: int) -> Floats:
         """A step's planes, by way of LDS: images, summed channels, pixels."""
         t, shape, batch = self.t, self.shape, self.problem.batch
@@ -118,21 +109,7 @@ class _Product(LockstepKernel):
         summed = step * t.step + lane_ids(t.step, 1)
         pixel = self.pixel.reshape(-1, 1, 1, 1) + lane_ids(t.tile_p)
         held = (image < batch) & (summed < shape.k) & (pixel < shape.area)
-        return self._brought(self.planes, (image * shape.k + summed) * shape.area + pixel, held, to)
-
-    def _brought(self, name: str, at: Ints, held: Bools, to: int, kept: bool = False) -> Floats:
-        """What lies at addresses of an operand, zeros where none are *held*, as LDS has it."""
-        at, held = np.broadcast_arrays(at, held)
-        count = at.shape[0]
-        words = lane_ids(at.size // count)
-        tile = np.empty((count, words.size), np.float32)
-        if not kept:
-            self.blocks.load(tile, self.operands[name],
-                             Addresses(at.reshape(count, -1), held.reshape(count, -1)),
-                             "filters" if name == "w" else "inputs")
-            self.blocks.lds_write(to, tile, words, self.element)
-        self.blocks.lds_read(tile, Addresses(words), to, element=self.element)
-        return tile.reshape(at.shape)
+        return self.brought(self.planes, (image * shape.k + summed) * shape.area + pixel, held, to)
 
     def _store(self) -> None:
         """The epilogue, and the stores of results."""
