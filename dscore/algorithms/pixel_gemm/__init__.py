@@ -17,7 +17,7 @@ from dscore.algorithms.base import (
     SpaceGenerator,
     Work,
 )
-from dscore.algorithms.columns import Count, remainder
+from dscore.algorithms.columns import Count, ceil_div, remainder
 from dscore.algorithms.gemm_universal.tiling import channels_last
 from dscore.algorithms.pixel_gemm import cost
 from dscore.algorithms.pixel_gemm.space import columns_of
@@ -106,7 +106,9 @@ class PixelGemm(Algorithm):
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         shape = shape_of(problem, t)
-        return bool(shape.m % t.tile_n or shape.area % t.tile_p or shape.k % t.step)
+        runs = problem.batch * ceil_div(shape.area, ROWS)
+        return bool(shape.m % t.tile_n or shape.area % ROWS or runs % shape.groups
+                    or shape.k % t.step)
 
     def work(self, case: Case, grids: Count) -> Work:
         return cost.work(case)
