@@ -35,6 +35,7 @@ struct PixelProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   static_assert(sizeof(T) == 2, "elements of 16 bits");
 
   static __host__ __device__ int area(const Shape &s) { return s.out_height * s.out_width; }
+  // Runs of 64 pixels.
   static __host__ __device__ int of_plane(const Shape &s) {
     return ceil_div(area(s), warpgroup_rows);
   }

@@ -6,8 +6,9 @@
 
 namespace dscore {
 
-// Beside: what results of two channels need beside their sums; Added: what is added to those of a
-// pixel, which lie `apart` elements apart.
+// In place of what the roles of planes have of one channel. Beside: what results of two channels
+// need beside their sums; Added: what is added to those of a pixel, which lie `apart` elements
+// apart.
 template <class Shape, class Epilogue>
 struct PixelForward : PlaneForward<Shape, Epilogue> {
   using typename PlaneForward<Shape, Epilogue>::Arguments;

@@ -164,7 +164,8 @@ def test_a_captured_graph_replays_on_new_data(torch, tensors):
     ("n8c96h14w14_o96k3p1g96", None), ("n1c64h28w28_o64k5p2g64", None), ("n8c96h14w14_o96k1", None),
     ("n8c96h14w14_o96k1_float16_nhwc", "warpgroup_gemm"),
     ("n8c96h14w14_o96k1_float16_nhwc", "gemm_universal"),
-    ("n8c96h14w14_o96k1_float16", "plane_gemm"), ("n8c96h14w14_o96k1_float16", "image_gemm")])
+    ("n8c96h14w14_o96k1_float16", "plane_gemm"), ("n8c96h14w14_o96k1_float16", "image_gemm"),
+    ("n8c96h16w16_o96k1_float16", "pixel_gemm")])
 def test_a_kernel_reads_what_the_one_before_wrote(torch, token, algorithm):
     """Launches of a graph, of which each begins early and fetches ahead, where they may."""
     problem, device = parse_problem(token), HIP.device()

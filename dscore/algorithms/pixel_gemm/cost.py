@@ -22,7 +22,7 @@ from dscore.core.numerics import WORD_BYTES
 # read element by element; `tile`: of a tile's end; `row`: of a row of LDS that the copy engine
 # brings or takes; `within`: bytes for a row of filters that begins within a sector of memory, which
 # all blocks ask the L2 cache for at the same time. `product`, `result`, `serial`, `memory` and
-# `norm` were chosen, `added` fitted to 1,310 timings in float16 on two H200s, the others to 1,052
+# `norm` were chosen, `added` fitted to 1,310 timings in float16 of two runs, the others to 1,052
 # of these, of 19 of P1-P45, with planes of 28x28 pixels and more, at batch 8, 32 and 64
 # (docs/model.md).
 WEIGHTS = {"wavefront": 0.5, "product": 4.0, "lds": 0.0256, "step": 53.8, "copy": 15.4,
