@@ -53,7 +53,7 @@ class _Product(PlaneProduct):
         self.tiles = int(self.shape.tiles_n * self.shape.blocks_i)
         self.rows = int(self.t.groups * self.shape.rows) * ROWS
         pair, of_pair = split(lane_ids(self.rows), PAIR)[::-1]
-        self.image_of, self.pixel_of = pair // self.shape.pairs, of_pair + pair % (
+        self.image_of, self.pixel_of = pair // int(self.shape.pairs), of_pair + pair % int(
             self.shape.pairs) * PAIR
         require_launch(plan, self.tiles * self.t.cluster, int(self.shape.waves) * self.wavefront)
 
@@ -80,9 +80,12 @@ class _Product(PlaneProduct):
         self.blocks.begin()
         for number in range(self.t.repeat):
             tile = image_block + number * int(self.shape.blocks_i)
-            self.image = (tile * self.t.images).reshape(-1, 1) + self.image_of
+            of_images, part = split(tile, self.t.parts)[::-1]
+            self.image = (of_images * self.t.images).reshape(-1, 1) + self.image_of
+            self.pixel = (part * int(self.shape.part)).reshape(-1, 1) + self.pixel_of
             self.held = ((self.image_of < self.t.images) & (self.image < self.problem.batch)
-                         & (self.pixel_of < self.shape.area))
+                         & (self.pixel_of < int(self.shape.part)) & (
+                             self.pixel < self.shape.area))
             joined = self._accumulate(number, 0)
             for rank in range(1, self.t.cluster):
                 joined += self._accumulate(number, rank)
@@ -111,12 +114,12 @@ class _Product(PlaneProduct):
         """A step's planes, by way of LDS, as rows: pixels by summed channels."""
         summed = step * self.t.step + lane_ids(self.t.step)
         image = self.image[:, :, None]
-        at = (image * self.shape.k + summed) * self.shape.area + self.pixel_of[:, None]
+        at = (image * self.shape.k + summed) * self.shape.area + self.pixel[:, :, None]
         tile = np.zeros(np.broadcast_shapes(at.shape, summed.shape), np.float32)
         # What lies past the last pixel nobody reads from LDS either.
-        rows = int(self.t.images * self.shape.area)
+        rows = int(self.t.images * self.shape.part)
         order = np.argsort(~((self.image_of < self.t.images)
-                             & (self.pixel_of < self.shape.area)), kind="stable")[:rows]
+                             & (self.pixel_of < int(self.shape.part))), kind="stable")[:rows]
         held = self.held[:, order, None] & (summed < self.shape.k)
         tile[:, order] = self.brought(self.planes, at[:, order], held, to)
         return tile
@@ -127,7 +130,7 @@ class _Product(PlaneProduct):
         held = self.held[:, :, None] & (channel < self.shape.m)
         at = Addresses(*np.broadcast_arrays(
             (self.image[:, :, None] * self.shape.m + channel) * self.shape.area
-            + self.pixel_of[:, None], held))
+            + self.pixel[:, :, None], held))
         if self.problem.operation == "conv":
             sums = self.epilogue(self.blocks, sums, np.broadcast_to(channel, sums.shape), at)
         self.blocks.store(self.out, at, sums)

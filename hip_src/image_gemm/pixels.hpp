@@ -36,16 +36,15 @@ __host__ __device__ constexpr int best_turn(int area) {
 
 // A lane's pixels: two side by side in each of the instructions' rows. Of lane 4 g + i these are
 // rows g and g + 8 of an instruction, and its summed elements 2 i, 2 i + 1 and those eight on.
-template <class T, class t>
-struct ImagePixels {
+template <class t, int Turn>
+struct PixelPairs {
   using Words = Word[t::together][t::rows][4];  // of several instructions
   int image[t::rows], pixel[t::rows];  // of a pair past the last image's those of the first
   bool held[t::rows];                  // pairs of the block's images
   int summed;                          // the lane's first summed element of an instruction
 
-  __device__ ImagePixels(int group, int of_group) : summed(of_group % 4 * 2) {
-    constexpr int turn = best_turn(t::area);
-    const int place = pair_place(turn, of_group / t::wavefront, of_group % t::wavefront / 4);
+  __device__ PixelPairs(int group, int of_group) : summed(of_group % 4 * 2) {
+    const int place = pair_place(Turn, of_group / t::wavefront, of_group % t::wavefront / 4);
     DSCORE_UNROLL
     for (int r = 0; r < t::rows; r++) {
       const int pair = (r * t::groups + group) * t::pairs_each + place;
@@ -54,39 +53,84 @@ struct ImagePixels {
       pixel[r] = held[r] ? pair % t::pairs * 2 : 0;
     }
   }
-
-  // Two elements that lie side by side at a multiple of two.
-  static __device__ Word two(const T *at) { return bits_as<Word>(read_vector<2>(at)); }
-  // The words of two pixels, which lie side by side, for two summed elements, which are planes side
-  // by side, the first of them an even one.
-  static __device__ void read_pair(Word &first, Word &second, const T *at) {
-    const Word even = two(at);
-    if constexpr (t::area % 2 == 0) {
-      const Word odd = two(at + t::area);
-      first = permuted(even, odd, 0x5410);
-      second = permuted(even, odd, 0x7632);
-    } else {  // the second plane begins at an odd element
-      const Word before = two(at + t::area - 1), behind = two(at + t::area + 1);
-      first = permuted(even, before, 0x7610);
-      second = permuted(even, behind, 0x5432);
-    }
-  }
-  // Those of a step from the `depth`-th instruction on.
-  __device__ void read(Words &words, const T *planes, int depth) const {
+  // Calls each(the four words of an instruction's rows, of these the first, the lane's summed
+  // element among the instruction's, 0 or 8).
+  template <class Each>
+  static __device__ void each_half(Words &words, Each each) {
     DSCORE_UNROLL
     for (int i = 0; i < t::together; i++)
       DSCORE_UNROLL
-      for (int r = 0; r < t::rows; r++) {
-        const T *own = planes + image[r] * t::image_elements + summed * t::area + pixel[r];
-        Word *to = words[i][r];
+      for (int r = 0; r < t::rows; r++)
         DSCORE_UNROLL
-        for (int half = 0; half < 2; half++) {
-          const int first = (depth + i) * t::depth + half * t::depth / 2;
-          const T *at = own + first * t::area;
-          reads_for_product(at, (t::area + 1) * static_cast<int>(sizeof(T)));
-          read_pair(to[2 * half], to[2 * half + 1], at);
-        }
-      }
+        for (int half = 0; half < 2; half++) each(words[i][r] + 2 * half, i, r, half);
+  }
+  // Two elements that lie side by side at a multiple of two.
+  template <class T>
+  static __device__ Word two(const T *at) {
+    return bits_as<Word>(read_vector<2>(at));
+  }
+  // The words of two pixels side by side, each of two planes, by the words of the planes.
+  static __device__ void exchange(Word *to, Word even, Word odd) {
+    to[0] = permuted(even, odd, 0x5410);
+    to[1] = permuted(even, odd, 0x7632);
+  }
+};
+
+// Those of whole images, whose planes lie in LDS as in memory.
+template <class T, class t>
+struct ImagePixels : PixelPairs<t, best_turn(t::area)> {
+  using Pairs = PixelPairs<t, best_turn(t::area)>;
+  using Pairs::Pairs, Pairs::two, Pairs::exchange;
+
+  // The words of two pixels, which lie side by side, for two summed elements, which are planes side
+  // by side, the first of them an even one.
+  static __device__ void read_pair(Word *to, const T *at) {
+    const Word even = two(at);
+    if constexpr (t::area % 2 == 0) {
+      exchange(to, even, two(at + t::area));
+    } else {  // the second plane begins at an odd element
+      const Word before = two(at + t::area - 1), behind = two(at + t::area + 1);
+      to[0] = permuted(even, before, 0x7610);
+      to[1] = permuted(even, behind, 0x5432);
+    }
+  }
+  // Those of a step from the `depth`-th instruction on.
+  __device__ void read(typename Pairs::Words &words, const T *planes, int depth) const {
+    this->each_half(words, [&](Word *to, int i, int r, int half) {
+      const int first = (depth + i) * t::depth + half * t::depth / 2;
+      const T *at = planes + this->image[r] * t::image_elements +
+                    (this->summed + first) * t::area + this->pixel[r];
+      reads_for_product(at, (t::area + 1) * static_cast<int>(sizeof(T)));
+      read_pair(to, at);
+    });
+  }
+};
+
+// Those of parts of planes, which lie in LDS in boxes of 64 pixels, whose vectors are exchanged.
+// Lanes meet in no bank: eight pairs in a row are a half of two vectors, and four neighbouring rows
+// have these in others.
+template <class T, class t>
+struct PartPixels : PixelPairs<t, 2> {
+  using Pairs = PixelPairs<t, 2>;
+  using Pairs::Pairs, Pairs::two, Pairs::exchange;
+
+  // Of a pixel of a plane, the `second` of two or the first; planes go by twos.
+  static __device__ int place(int planes, int second, int pixel) {
+    const int column = pixel + second * t::moved;
+    const int within = planes * swizzled_row + column % t::row * static_cast<int>(sizeof(T));
+    return (second * t::boxes + column / t::row) * t::box_elements +
+           swizzled(within) / static_cast<int>(sizeof(T));
+  }
+  __device__ void read(typename Pairs::Words &words, const T *planes, int depth) const {
+    this->each_half(words, [&](Word *to, int i, int r, int half) {
+      constexpr int of_tile = swizzled_tile / swizzled_row;  // planes by twos of an instruction
+      const T *at = planes + (depth + i) * of_tile * t::row;
+      const int own = this->summed / 2 + half * of_tile / 2;
+      const T *even = at + place(own, 0, this->pixel[r]), *odd = at + place(own, 1, this->pixel[r]);
+      reads_for_product(even, 2 * sizeof(T));
+      reads_for_product(odd, 2 * sizeof(T));
+      exchange(to, two(even), two(odd));
+    });
   }
 };
 

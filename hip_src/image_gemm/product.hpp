@@ -17,7 +17,7 @@
 // the slices' sums, ascending; then those of a cluster's blocks, ascending.
 #pragma once
 
-#include "image_gemm/pixels.hpp"
+#include "image_gemm/planes.hpp"
 #include "image_gemm/results.hpp"
 #include "image_gemm/shared.hpp"
 #include "plane_gemm/roles.hpp"
@@ -32,7 +32,8 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   using Shape = typename Roles::Shape;
   using Arguments = typename Roles::Arguments;
   using t = ImageGemmShape<Tiling, Roles>;
-  using Pixels = ImagePixels<T, t>;
+  using Planes = ImagePlanes<T, t>;
+  using Pixels = typename Planes::Pixels;
   struct Maps {
     TensorMap planes, filters;
   };
@@ -55,16 +56,14 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   static __device__ int first_of(const Shape &s, int rank) {
     return all_steps(s) * rank / cluster;
   }
-  static __host__ __device__ int tiles_i(const Shape &s) { return ceil_div(s.batch, t::images); }
+  static __host__ __device__ int tiles_i(const Shape &s) {
+    return ceil_div(s.batch, t::images) * t::parts;
+  }
   static __host__ __device__ int blocks_i(const Shape &s) {
     return ceil_div(tiles_i(s), t::repeat);
   }
   static int make_maps(Maps &maps, const Arguments &args, const Shape &s) {
-    const uint64_t bytes = sizeof(T), image = static_cast<uint64_t>(Roles::k(s)) * t::area;
-    const int code = make_map<T>(
-        maps.planes, Roles::planes(args),
-        BoxedTensor<3, false>{{t::run, image / t::run, static_cast<uint64_t>(s.batch)},
-                              {t::run * bytes, image * bytes}, {t::run, t::runs, t::images}});
+    const int code = Planes::map(maps.planes, Roles::planes(args), s.batch, Roles::k(s));
     if (code) return code;
     return map_operand<T>(maps.filters, Roles::filters(args), Roles::m(s), Roles::k(s), t::across,
                           t::filter_box);
@@ -110,13 +109,19 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     prefetch_channels<typename Roles::Results>(args, Roles::m(s), blocks(s));
   }
 
-  // Calls each(number of a tile, its first image).
+  // A tile of a block: which one, its first image, and its first pixel in a part of the planes.
+  struct Tile {
+    int number, image, pixel;
+  };
+  __device__ Tile tile_of(int number) const {
+    const int tile = block_i + number * blocks_i(s);
+    return {number, tile / t::parts * t::images, tile % t::parts * t::part};
+  }
   template <class Each>
   __device__ void each_tile(Each each) const {
     DSCORE_ROLLED
     for (int i = 0; i < t::repeat; i++)
-      if (const int tile = block_i + i * blocks_i(s); t::repeat == 1 || tile < tiles_i(s))
-        each(i, tile * t::images);
+      if (t::repeat == 1 || block_i + i * blocks_i(s) < tiles_i(s)) each(tile_of(i));
   }
   __device__ int images_from(int first) const { return least(t::images, s.batch - first); }
   __device__ unsigned char *filters_at(int stage) const { return lds + stage * t::stage_bytes; }
@@ -130,19 +135,18 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     const ImageResults<ImageProducts> results{*this, args};
     RingTurn<t::stages> turn;
     int copied = 0, stored = 0;
-    each_tile([&](int, int first_image) {
+    each_tile([&](const Tile &tile) {
       DSCORE_ROLLED
       for (int step = 0; step < steps; step++, copied++) {
         // A buffer is free when a tile is under way, before which all others have been made.
         for (; t::repeat > 1 && (stored + 1) * steps <= copied - t::stages; stored++)
-          results.store(stored);
+          results.store(tile_of(stored));
         if (copied >= t::stages) wait_barrier(empty + turn.stage, turn.parity ^ 1);
         TransferBarrier *barrier = full + turn.stage;
         arrive_expecting(barrier, t::filter_bytes + t::plane_bytes);
         const int summed = (first_step + step) * t::step;
         copy_filters(barrier, filters_at(turn.stage), summed);
-        load_box(barrier, planes_at(turn.stage), maps.planes,
-                 {0, summed * t::area / t::run, first_image});
+        Planes::load(barrier, planes_at(turn.stage), maps.planes, tile.image, tile.pixel, summed);
         turn.pass();
       }
     });
@@ -151,8 +155,8 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   // Stores the results of all tiles but so many.
   __device__ void store_results(const Arguments &args, int stored) const {
     const ImageResults<ImageProducts> results{*this, args};
-    each_tile([&](int number, int) {
-      if (number >= stored) results.store(number);
+    each_tile([&](const Tile &tile) {
+      if (tile.number >= stored) results.store(tile);
     });
     wait_stores<0>();
   }
@@ -235,9 +239,9 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     const int of_slice = thread % t::slice_threads;
     const Pixels pixels(of_slice / warpgroup_threads, of_slice % warpgroup_threads);
     const ImageResults<ImageProducts> results{*this, args};
-    each_tile([&](int number, int first_image) {
+    each_tile([&](const Tile &tile) {
       Sums sums;
-      accumulate(sums, pixels, slice, number * steps);
+      accumulate(sums, pixels, slice, tile.number * steps);
       if constexpr (t::slices > 1)
         if (!join_image_slices(*this, sums)) {
           if (cluster > 1) meet_cluster();
@@ -248,22 +252,24 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
         OwnSums own{};
         sums_of_cluster().send(sums, own, pixels, of_slice);
         sums_of_cluster().join(own, pixels, of_slice);
-        put_all(results, own, pixels, first_image);
+        put_all(results, own, pixels, tile);
       } else {
-        if (t::repeat > 1 && number > 0) wait_barrier(sent, (number - 1) & 1);
-        put_all(results, sums, pixels, first_image);
+        if (t::repeat > 1 && tile.number > 0) wait_barrier(sent, (tile.number - 1) & 1);
+        put_all(results, sums, pixels, tile);
       }
     });
   }
   // Results to LDS, of which the first leave while others are made.
   __device__ void put_all(const ImageResults<ImageProducts> &results, const OwnSums &sums,
-                          const Pixels &pixels, int first_image) const {
+                          const Pixels &pixels, const Tile &tile) const {
     DSCORE_UNROLL
     for (int chunk = 0; chunk < t::chunks; chunk++) {
-      results.put(sums, pixels, first_image, chunk);
+      results.put(sums, pixels, tile, chunk);
+      if (t::parts > 1) continue;
       let_engine_see_lds();
       pass(made + chunk);
     }
+    if constexpr (t::parts > 1) results.store_part(tile);
   }
 
   __device__ void run(const Arguments &args) {
@@ -271,7 +277,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     const bool moves = one_of_wavefront();
     const int stored = moves ? fill_ring(args) : 0;
     if (cluster > 1) meet_cluster();
-    if (moves) store_results(args, stored);
+    if (moves && t::parts == 1) store_results(args, stored);
   }
   // Of a wavefront that has no sums to send: all threads are to be there before any is sent.
   __device__ void meet_cluster() const {

@@ -13,13 +13,14 @@ struct ImageResults {
   using T = typename Products::Element;
   using Sums = typename Products::OwnSums;
   using Pixels = typename Products::Pixels;
+  using Tile = typename Products::Tile;
   const Products &block;
   const typename Products::Arguments &args;
 
   __device__ T *results() const { return reinterpret_cast<T *>(block.lds + t::results_at); }
 
   // Results of a thread to LDS, of some channels, where they lie as they will in memory.
-  __device__ void put(const Sums &sums, const Pixels &pixels, int first_image, int chunk) const {
+  __device__ void put(const Sums &sums, const Pixels &pixels, const Tile &tile, int chunk) const {
     const int m = Roles::m(block.s), first_n = block.own_first(), end = block.own_end();
     DSCORE_UNROLL
     for (int j = 0; j < t::chunk / 4; j++) {
@@ -30,11 +31,12 @@ struct ImageResults {
       DSCORE_UNROLL
       for (int r = 0; r < t::rows; r++) {
         const int image = pixels.image[r], pixel = pixels.pixel[r];
-        if (!pixels.held[r] || image >= block.images_from(first_image)) continue;
+        if (!pixels.held[r] || image >= block.images_from(tile.image)) continue;
+        if (t::parts > 1 && tile.pixel + pixel >= t::area) continue;
         // The sums of its two pixels, eight rows apart.
         const float two[2] = {sums[r][i / 2 * 4 + i % 2], sums[r][i / 2 * 4 + 2 + i % 2]};
-        const int at = ((first_image + image) * m + channel) * t::area + pixel;
-        T *to = results() + image * t::result_elements + within * t::area + pixel;
+        const int at = ((tile.image + image) * m + channel) * t::area + tile.pixel + pixel;
+        T *to = results() + image * t::result_elements + within * t::part + pixel;
         put_pair(two, beside, to, at, t::area % 2 == 0 || i % 2 == 0,
                  t::area % 2 == 0 || pixel + 1 < t::area);
       }
@@ -54,18 +56,17 @@ struct ImageResults {
     }
   }
   // One thread: the planes of a tile's results, which follow one another in each image.
-  __device__ void store(int number) const {
+  __device__ void store(const Tile &tile) const {
     const int m = Roles::m(block.s);
-    const int first_image = (block.block_i + number * block.blocks_i(block.s)) * t::images;
     DSCORE_UNROLL
     for (int chunk = 0; chunk < t::chunks; chunk++) {
       const int within = chunk * t::chunk, first_n = block.own_first() + within;
       const int channels = least(t::chunk, block.own_end() - first_n);
-      wait_barrier(block.made + chunk, number & 1);
+      wait_barrier(block.made + chunk, tile.number & 1);
       DSCORE_UNROLL
       for (int e = 0; e < t::images; e++)
-        if (e < block.images_from(first_image) && channels > 0)
-          store_span(static_cast<T *>(args.out) + ((first_image + e) * m + first_n) * t::area,
+        if (e < block.images_from(tile.image) && channels > 0)
+          store_span(static_cast<T *>(args.out) + ((tile.image + e) * m + first_n) * t::area,
                      results() + e * t::result_elements + within * t::area,
                      channels * t::area * static_cast<int>(sizeof(T)));
       commit_stores();
@@ -73,6 +74,33 @@ struct ImageResults {
     if constexpr (t::repeat > 1) {
       wait_stores<0>();
       arrive(block.sent);
+    }
+  }
+  // A warpgroup: its pixels of a part of the planes, which begin in the middle of vectors of 16
+  // bytes. Neighbouring threads store neighbouring halves, of which several are read first.
+  __device__ void store_part(const Tile &tile) const {
+    constexpr int half = 4, of_row = t::row / half, together = 4, all = t::own_n * of_row;
+    const int group = block.thread / warpgroup_threads, of_group = block.thread % warpgroup_threads;
+    warpgroup_barrier<t::groups>(group);
+    const int first_n = block.own_first(), column = of_group % of_row * half;
+    T *out = static_cast<T *>(args.out) + (tile.image * Roles::m(block.s) + first_n) * t::area +
+             tile.pixel;
+    DSCORE_UNROLL
+    for (int r = 0; r < t::rows; r++) {
+      const int pixel = (r * t::groups + group) * t::row + column;
+      if (pixel >= t::part || tile.pixel + pixel >= t::area) continue;
+      DSCORE_ROLLED
+      for (int i = of_group; i < all; i += together * warpgroup_threads) {
+        Pack<T, half> vectors[together];
+        const auto row = [&](int j) { return (i + j * warpgroup_threads) / of_row; };
+        DSCORE_UNROLL
+        for (int j = 0; j < together; j++)
+          vectors[j] = read_vector<half>(results() + least(row(j), t::own_n - 1) * t::part + pixel);
+        DSCORE_UNROLL
+        for (int j = 0; j < together; j++)
+          if (row(j) < t::own_n && first_n + row(j) < block.own_end())
+            write_to_memory(out + row(j) * t::area + pixel, vectors[j]);
+      }
     }
   }
 };

@@ -15,15 +15,17 @@ constexpr int largest_divisor(int of, int most) {
 
 // Of the image: Area, pixels of a plane; Run, elements of a row of the boxes that planes come by.
 template <int TileN, int Images, int Groups, int Slices, int Step, int Stages, int Repeat,
-          int Cluster, int Area, int Run, int Layout, int Wavefront>
+          int Cluster, int Parts, int Area, int Run, int Layout, int Wavefront>
 struct ImageGemmTiling {
   static constexpr int tile_n = TileN, images = Images, groups = Groups, slices = Slices;
   static constexpr int step = Step, stages = Stages, repeat = Repeat, cluster = Cluster;
-  static constexpr int area = Area, run = Run;
+  static constexpr int parts = Parts, area = Area, run = Run;
   static constexpr int layout = Layout, wavefront = Wavefront;
+  // Pixels of a plane that a block has: all, or a part in whole vectors of 16 bytes.
+  static constexpr int part = Parts > 1 ? ceil_div(ceil_div(Area, Parts), 8) * 8 : Area;
   // A lane has two pixels side by side, of which a plane of odd pixels lacks one; an instruction's
   // 64 rows are 32 of these pairs. Each warpgroup of a slice has `rows` instructions' rows.
-  static constexpr int pairs = ceil_div(Area, 2), pairs_each = warpgroup_rows / 2;
+  static constexpr int pairs = ceil_div(part, 2), pairs_each = warpgroup_rows / 2;
   static constexpr int rows = ceil_div(ceil_div(Images * pairs, pairs_each), Groups);
   static constexpr int slice_threads = Groups * warpgroup_threads;
   // The last wavefront copies.
@@ -39,7 +41,10 @@ struct ImageGemmTiling {
   // of barriers at which only others wait.
   static_assert(Stages >= 1 && Stages % Slices == 0, "buffers of a slice's own");
   static_assert(Repeat == 1 || Slices * Cluster == 1, "shares of the steps have one tile");
-  static_assert(Step * Area % Run == 0 && Run <= most_box && Run % 8 == 0, "whole rows of boxes");
+  static_assert(Parts > 1 || (Step * Area % Run == 0 && Run <= most_box && Run % 8 == 0),
+                "whole rows of boxes");
+  static_assert(Parts == 1 || (Images * Repeat == 1 && Area % 8 == 4 && (Parts - 1) * part < Area),
+                "parts of one image, whose second plane begins in the middle of a vector");
 };
 
 // What depends on the operation, too.
@@ -51,8 +56,13 @@ struct ImageGemmShape : Tiling {
   static constexpr int filter_box = across ? t::step : t::tile_n;
   static constexpr int filter_boxes = ceil_div(across ? t::tile_n : t::step, t::row);
   static constexpr int filter_bytes = filter_boxes * filter_box * swizzled_row;
-  // Planes of a step, as they lie in memory: image after image.
-  static constexpr int image_elements = t::step * t::area, runs = image_elements / t::run;
+  // Planes of a step, as they lie in memory: image after image. Parts of planes: every second one
+  // by boxes of a row of LDS, then the others, half a vector further on in theirs.
+  static constexpr int apart = 2, moved = 4, box_rows = t::step / apart;
+  static constexpr int boxes = ceil_div(t::part + moved, t::row), box_elements = box_rows * t::row;
+  static constexpr int image_elements =
+      t::parts > 1 ? apart * boxes * box_elements : t::step * t::area;
+  static constexpr int runs = image_elements / t::run;
   static constexpr int plane_bytes = t::images * image_elements * 2;
   static constexpr int stage_bytes =
       ceil_div(filter_bytes + plane_bytes, swizzled_tile) * swizzled_tile;
@@ -70,7 +80,7 @@ struct ImageGemmShape : Tiling {
   static constexpr int own_n = own_runs * 8;
   static constexpr int chunks = largest_divisor(own_runs, 4), chunk = own_n / chunks;
   static constexpr int results_at = sent_at + SharedRuns::lds_bytes;
-  static constexpr int result_elements = own_n * t::area;
+  static constexpr int result_elements = own_n * t::part;
   static constexpr int barriers_at = results_at + t::images * result_elements * 2;
   static constexpr int barriers = 2 * t::stages + 6 + (t::cluster > 1);
   static constexpr int lds_bytes =

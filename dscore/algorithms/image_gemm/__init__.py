@@ -58,6 +58,15 @@ def _runless(case: Case) -> Count:
     return once_for_each(each, steps) if np.ndim(steps) else each([steps])[0]
 
 
+def _part_faults(case: Case) -> Count:
+    """1 for planes in parts that have no kernel: of several images or tiles, that begin elsewhere
+    than in the middle of a vector, or of which a part has no pixel."""
+    t, shape = case.tiling, shape_of(case.problem, case.tiling)
+    fault = (t.images * t.repeat > 1) | (shape.area % _EIGHT != _EIGHT // 2) | (
+        (t.parts - 1) * shape.part >= shape.area)
+    return np.where((t.parts > 1) & fault, 1, 0)
+
+
 def _stages(case: Case) -> Count:
     """Buffers of the ring; too many where a slice has no two of its own, as it waits for its next
     step before it lets go of one."""
@@ -92,9 +101,11 @@ class ImageGemm(Algorithm):
               lambda c: (c.tiling.groups, shape_of(c.problem, c.tiling).instructions),
               lambda c: f"each has pixels, {ROWS} or fewer"),
         Limit("E-RUN", "boxes without rows", "", "",
-              lambda c: (_runless(c), 0),
+              lambda c: (np.where(c.tiling.parts > 1, 0, _runless(c)), 0),
               lambda c: f"the planes of a step in up to {MOST_BOX} rows of as many elements, of "
               "which those of an image are a multiple"),
+        Limit("E-PARTS", "planes in parts", "", "", lambda c: (_part_faults(c), 0),
+              lambda c: f"of one image, where 4 of {_EIGHT} pixels are left, each with pixels"),
         Limit("E-REPEAT", "repeat", "", "",
               lambda c: (np.where(c.tiling.slices * c.tiling.cluster > 1, c.tiling.repeat, 1), 1),
               lambda c: "slices and clusters have one tile of images"),
@@ -162,7 +173,7 @@ class ImageGemm(Algorithm):
 
     def overhangs(self, problem: ConvProblem, t: Any, wavefront: int) -> bool:
         shape = shape_of(problem, t)
-        return bool(shape.m % t.tile_n or t.images * shape.area % (ROWS * t.groups)
+        return bool(shape.m % t.tile_n or t.images * shape.area % (t.parts * ROWS * t.groups)
                     or problem.batch % t.images or shape.k % t.step)
 
     def work(self, case: Case, grids: Count) -> Work:
@@ -174,7 +185,7 @@ class ImageGemm(Algorithm):
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         return (t.tile_n, t.images, t.groups, t.slices, t.step, t.stages, t.repeat, t.cluster,
-                shape_of(plan.problem, t).area, run_of(plan.problem, t.step),
+                t.parts, shape_of(plan.problem, t).area, run_of(plan.problem, t.step),
                 f"DSCORE_{plan.problem.spec.layout.upper()}",
                 plan.device.wavefront)
 
@@ -183,11 +194,13 @@ class ImageGemm(Algorithm):
         return f"_a{shape_of(plan.problem, t).area}_r{run_of(plan.problem, t.step)}"
 
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
-        # One block has all pixels of an image: of 32 pairs a wavefront has eight.
+        # One block has all pixels of an image, or of a part: of 32 pairs a wavefront has eight.
         t: Any = plan.tiling
-        pair = (row * plan.problem.out_width + column) // PAIR
+        part, pixel = divmod(row * plan.problem.out_width + column,
+                             int(shape_of(plan.problem, t).part))
+        pair = pixel // PAIR
         group = pair // (ROWS // PAIR) % t.groups
-        return 0, group * 4 + pair % (ROWS // PAIR) // _EIGHT
+        return part, group * 4 + pair % (ROWS // PAIR) // _EIGHT
 
     def caption(self, plan: Plan) -> list[str]:
         t: Any = plan.tiling
@@ -195,7 +208,7 @@ class ImageGemm(Algorithm):
         summed = "input channels" if shape.along else "output channels"
         shares = f"; {t.slices} slices share the steps" * (t.slices > 1)
         return [f"a warpgroup: {shape.rows} x {ROWS} pixels x {t.tile_n} channels",
-                f"a block: {t.images} (images) x {shape.area} pixels x {t.tile_n} channels"
+                f"a block: {t.images} (images) x {shape.part} pixels x {t.tile_n} channels"
                 + f", {t.repeat} times" * (t.repeat > 1) + f"; {t.step} {summed} a step{shares}",
                 f"the grid: {shape.tiles_n} (channels) x {shape.blocks_i} (images)"
                 f"{f' x {t.cluster} (sharing the steps)' * (t.cluster > 1)} blocks"]

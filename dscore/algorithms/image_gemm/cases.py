@@ -32,9 +32,12 @@ def templates(draw: Any, device: Device) -> Template:
     drawn = draw(options(ImageGemm))
     height, width = draw(st.integers(1, 14)), draw(st.integers(2, 14))
     assume(height * width <= _MOST_AREA)
-    images, slices = draw(st.integers(1, _MOST_IMAGES)), draw(st.integers(1, 3))
-    cluster = draw(st.sampled_from((1, 1, 2, 3)))
-    instructions = -(-images * -(-height * width // 2) // _PAIRS)
+    parts = draw(st.integers(1, 4 if height * width % _EIGHT == _EIGHT // 2 else 1))
+    part = height * width if parts == 1 else _EIGHT * -(-height * width // (parts * _EIGHT))
+    assume((parts - 1) * part < height * width)
+    images = draw(st.integers(1, _MOST_IMAGES)) if parts == 1 else 1
+    slices, cluster = draw(st.integers(1, 3)), draw(st.sampled_from((1, 1, 2, 3)))
+    instructions = -(-images * -(-part // 2) // _PAIRS)
     few, many = -(-instructions // MOST_ROWS), min(MOST_GROUPS // slices, instructions)
     assume(few <= many)
     groups = draw(st.integers(few, many))
@@ -43,8 +46,8 @@ def templates(draw: Any, device: Device) -> Template:
     step = DEPTH * draw(st.integers(1, 5))
     tiling = ImageGemmTiling(tile_n=tile_n, images=images, groups=groups, slices=slices, step=step,
                              stages=slices * draw(st.integers(2, 4 if slices < 3 else 2)),
-                             cluster=cluster,
-                             repeat=draw(st.integers(1, 3)) if slices * cluster == 1 else 1)
+                             cluster=cluster, parts=parts,
+                             repeat=draw(st.integers(1, 3)) if slices * cluster * parts == 1 else 1)
     return ImageTemplate(device, tiling, (1, 1), (1, 1), (1, 1), drawn, (height, width))
 
 

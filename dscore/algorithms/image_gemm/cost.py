@@ -3,6 +3,8 @@ model makes of it."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from dscore.algorithms.base import LDS_BANKS, Case, Work
 from dscore.algorithms.columns import Count
 from dscore.algorithms.image_gemm.tiling import DEPTH, conflicts_of, shape_of, sums_of
@@ -28,7 +30,7 @@ def named(case: Case) -> dict[str, Count]:
     instructions = shape.rows * _steps_each(case) * t.step / DEPTH
     # An odd plane's second pixels are read apart.
     reads = instructions * 4 * (1 + (shape.area % 2) / 2)
-    pixels = reads * conflicts_of(shape.area)
+    pixels = reads * np.where(t.parts > 1, 1, conflicts_of(shape.area))
     # The units read filters for all lanes of a warpgroup.
     filters = instructions * t.tile_n * DEPTH / 2 / LDS_BANKS / WAVES
     return {"LDS clocks": pixels + filters, "LDS reads": reads,

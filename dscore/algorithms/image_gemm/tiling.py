@@ -41,7 +41,8 @@ class ImageGemmTiling(Tiling):
     share. The summed channels come `step` at a time through a ring of `stages` LDS buffers, which a
     further wavefront fills by the copy engine. `slices` times as many warpgroups share the steps,
     and so do the blocks of a `cluster`, which add their sums themselves. A block takes `repeat`
-    tiles of images one after the other.
+    tiles of images one after the other. Of planes in `parts`, each by itself, a block has one part
+    of one image.
     """
 
     tile_n: int
@@ -52,6 +53,7 @@ class ImageGemmTiling(Tiling):
     stages: int
     repeat: int = 1
     cluster: int = 1
+    parts: int = 1
 
     algorithm: ClassVar[str] = "image_gemm"
 
@@ -65,11 +67,14 @@ class ImageGemmTiling(Tiling):
         'image_gemm_n64_i1_g1_s2_k64x4'
         >>> ImageGemmTiling(96, 1, 4, 1, 48, 3, cluster=4).name
         'image_gemm_n96_i1_g4_k48x3_c4'
+        >>> ImageGemmTiling(64, 1, 1, 1, 64, 4, parts=4).name
+        'image_gemm_n64_i1_g1_k64x4_p4'
         """
         return (f"image_gemm_n{self.tile_n}_i{self.images}_g{self.groups}"
                 f"{f'_s{self.slices}' if self.slices > 1 else ''}_k{self.step}x{self.stages}"
                 f"{f'_r{self.repeat}' if self.repeat > 1 else ''}"
-                f"{f'_c{self.cluster}' if self.cluster > 1 else ''}")
+                f"{f'_c{self.cluster}' if self.cluster > 1 else ''}"
+                f"{f'_p{self.parts}' if self.parts > 1 else ''}")
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,8 @@ class ImageShape:
     k: int  # and summed ones
     area: int  # pixels of a plane
     along: bool  # the filters lie so
-    pairs: int  # of pixels in a plane
+    part: Count  # pixels of a plane that a block has
+    pairs: Count  # of these
     instructions: Count  # whose rows the images fill
     rows: Count  # of these of a warpgroup
     waves: Count  # with the one that copies
@@ -94,7 +100,7 @@ class ImageShape:
     all_steps: Count
     steps: Count  # of a block, at most
     tiles_n: Count
-    tiles_i: Count  # of images
+    tiles_i: Count  # of images, or parts of them
     blocks_i: Count
 
 
@@ -105,23 +111,25 @@ def shape_of(problem: ConvProblem, t: Any) -> ImageShape:
     along = problem.operation == "conv"
     m, k = ((spec.out_channels, spec.in_channels) if along
             else (spec.in_channels, spec.out_channels))
-    pairs = -(-area // PAIR)
+    part = np.where(t.parts > 1, RUN * ceil_div(ceil_div(area, t.parts), RUN), area)
+    pairs = ceil_div(part, PAIR)
     instructions = ceil_div(t.images * pairs, ROWS // PAIR)
     rows = ceil_div(instructions, t.groups)
     filter_bytes = ROW_BYTES * (ceil_div(t.step, ROW) * t.tile_n if along
                                 else ceil_div(t.tile_n, ROW) * t.step)
-    plane_bytes = t.images * t.step * area * spec.element.bytes
+    boxes = ROW * ceil_div(part + RUN // 2, ROW)  # pixels of a part that come to LDS
+    plane_bytes = t.images * t.step * np.where(t.parts > 1, boxes, area) * spec.element.bytes
     stage_bytes = ceil_div(filter_bytes + plane_bytes, _TILE_BYTES) * _TILE_BYTES
     own_n = RUN * ceil_div(floor_div(t.tile_n, RUN), t.cluster)  # channels of its results
-    results_bytes = t.images * own_n * area * spec.element.bytes
+    results_bytes = t.images * own_n * part * spec.element.bytes
     sent_bytes = ACCUMULATOR.bytes * PAIR * pairs * t.images * own_n * (t.cluster - 1)
     handed_bytes = WAVES * MATRIX_WAVEFRONT * t.groups * sums_of(rows, t) * ACCUMULATOR.bytes
-    tiles_i, all_steps = ceil_div(problem.batch, t.images), ceil_div(k, t.step)
+    tiles_i, all_steps = ceil_div(problem.batch, t.images) * t.parts, ceil_div(k, t.step)
     return ImageShape(
-        m=m, k=k, area=area, along=along, pairs=pairs, instructions=instructions, rows=rows,
-        waves=WAVES * t.groups * t.slices + 1, filter_bytes=filter_bytes, plane_bytes=plane_bytes,
-        stage_bytes=stage_bytes, results_bytes=results_bytes, handed_bytes=handed_bytes,
-        sent_bytes=sent_bytes,
+        m=m, k=k, area=area, along=along, part=part, pairs=pairs, instructions=instructions,
+        rows=rows, waves=WAVES * t.groups * t.slices + 1, filter_bytes=filter_bytes,
+        plane_bytes=plane_bytes, stage_bytes=stage_bytes, results_bytes=results_bytes,
+        handed_bytes=handed_bytes, sent_bytes=sent_bytes,
         lds_bytes=(t.stages * stage_bytes + (t.slices - 1) * handed_bytes + sent_bytes
                    + results_bytes + barriers_of(t) * BARRIER_BYTES),
         all_steps=all_steps, steps=ceil_div(all_steps, t.cluster), tiles_n=ceil_div(m, t.tile_n),
@@ -142,7 +150,7 @@ def run_of(problem: ConvProblem, step: int) -> int:
     """Elements of a row of the boxes that the planes of a step come by, which those of an image are
     a multiple of: whole lines of memory, if there are such."""
     shape = shape_of(problem, SimpleNamespace(tile_n=8, images=1, groups=1, slices=1, step=step,
-                                              stages=1, repeat=1, cluster=1))
+                                              stages=1, repeat=1, cluster=1, parts=1))
     both = math.gcd(step, shape.k) * shape.area
     runs = [run for run in range(DEPTH // 2, MOST_BOX + 1, DEPTH // 2)
             if both % run == 0 and step * shape.area <= MOST_BOX * run]
