@@ -23,37 +23,38 @@ struct ImageResults {
   __device__ void put(const Sums &sums, const Pixels &pixels, const Tile &tile, int chunk) const {
     const int m = Roles::m(block.s), first_n = block.own_first(), end = block.own_end();
     DSCORE_UNROLL
-    for (int j = 0; j < t::chunk / 4; j++) {
-      const int i = chunk * (t::chunk / 4) + j;
-      const int within = i / 2 * 8 + block.thread % 4 * 2 + i % 2, channel = first_n + within;
-      if ((m % t::tile_n != 0 || t::all_runs % t::cluster != 0) && channel >= end) continue;
-      const auto beside = Roles::template beside<T>(args, channel);
+    for (int r = 0; r < t::rows; r++) {
+      const int image = pixels.image[r], pixel = pixels.pixel[r];
+      if (!pixels.held[r] || image >= block.images_from(tile.image)) continue;
+      if (t::parts > 1 && tile.pixel + pixel >= t::area) continue;
       DSCORE_UNROLL
-      for (int r = 0; r < t::rows; r++) {
-        const int image = pixels.image[r], pixel = pixels.pixel[r];
-        if (!pixels.held[r] || image >= block.images_from(tile.image)) continue;
-        if (t::parts > 1 && tile.pixel + pixel >= t::area) continue;
+      for (int j = 0; j < t::chunk / 4; j++) {
+        const int i = chunk * (t::chunk / 4) + j;
+        const int within = i / 2 * 8 + block.thread % 4 * 2 + i % 2, channel = first_n + within;
+        if ((m % t::tile_n != 0 || t::all_runs % t::cluster != 0) && channel >= end) continue;
         // The sums of its two pixels, eight rows apart.
         const float two[2] = {sums[r][i / 2 * 4 + i % 2], sums[r][i / 2 * 4 + 2 + i % 2]};
+        const auto beside = Roles::template beside<T>(args, channel);
         const int at = ((tile.image + image) * m + channel) * t::area + tile.pixel + pixel;
         T *to = results() + image * t::result_elements + within * t::part + pixel;
-        put_pair(two, beside, to, at, t::area % 2 == 0 || i % 2 == 0,
-                 t::area % 2 == 0 || pixel + 1 < t::area);
+        if constexpr (t::area % 2 == 0)
+          write_vector(to, Roles::template results_of<T, 2>(args, at, two, beside));
+        else put_apart(two, beside, to, at, i % 2 == 0, pixel + 1 < t::area);
       }
     }
   }
-  // The results of two pixels of a channel, of which an odd plane lacks the last one's second. They
-  // are a word where a channel begins at one.
+  // The results of two pixels of a channel of an odd plane, which lacks the last one's second. They
+  // are a word where the channel begins at one. Lanes differ in stores alone, which need no
+  // branches.
   template <class Beside>
-  __device__ void put_pair(const float (&sums)[2], const Beside &beside, T *to, int at, bool word,
-                           bool both) const {
-    if (word && both) {
-      write_vector(to, Roles::template results_of<T, 2>(args, at, sums, beside));
-    } else {
-      write_vector(to, Roles::template results_of<T, 1>(args, at, sums, beside));
-      if (both)
-        write_vector(to + 1, Roles::template results_of<T, 1>(args, at + 1, sums + 1, beside));
-    }
+  __device__ void put_apart(const float (&sums)[2], const Beside &beside, T *to, int at, bool word,
+                            bool both) const {
+    const Pack<T, 1> first = Roles::template results_of<T, 1>(args, at, sums, beside);
+    const Pack<T, 1> second =
+        Roles::template results_of<T, 1>(args, both ? at + 1 : at, sums + 1, beside);
+    if (word && both) write_vector(to, Pack<T, 2>{{first.at[0], second.at[0]}});
+    if (!word || !both) write_vector(to, first);
+    if (!word && both) write_vector(to + 1, second);
   }
   // One thread: the planes of a tile's results, which follow one another in each image.
   __device__ void store(const Tile &tile) const {
