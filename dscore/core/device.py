@@ -92,7 +92,7 @@ class Device:
     measured_fp32_flops: float | None = None
     measured_matrix_flops: tuple[tuple[str, float], ...] = ()
     measured_launch_seconds: float | None = None
-    # CUs that clusters of 2, 4, 8, ... blocks fill, a block on each: a cluster's lie together.
+    # CUs that clusters of 2, 3, 4, ... blocks fill, a block on each: a cluster's lie together.
     measured_cluster_units: tuple[int, ...] = ()
     driver_names: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
@@ -213,15 +213,14 @@ class Device:
         """CUs that clusters of *blocks* fill, a block on each: measured, else an estimate.
 
         A cluster lies within a part of the GPU, and the parts are no multiples of it: of the 132
-        CUs of an H200 clusters of 4 and 8 fill 120, those of 2 all.
+        CUs of an H200 clusters of 4 and 8 fill 120, of 3 117, of 6 102, those of 2 all.
 
         >>> from dscore.core import catalog
         >>> [catalog.device("h100").cluster_units(blocks) for blocks in (1, 2, 4, 8)]
         [132, 132, 120, 120]
         """
-        power = blocks.bit_length() - 1
-        if 0 < power <= len(self.measured_cluster_units):
-            return min(self.measured_cluster_units[power - 1], self.compute_units)
+        if 2 <= blocks < len(self.measured_cluster_units) + 2:
+            return min(self.measured_cluster_units[blocks - 2], self.compute_units)
         filled = self.compute_units * (1 if blocks <= 2 else _FILLED_BY_CLUSTERS)
         return max(int(filled) // blocks, 1) * blocks if blocks > 1 else self.compute_units
 

@@ -14,14 +14,15 @@ from dscore.core.numerics import WORD_BYTES
 
 # `product`: clocks of a SIMD for an instruction's eight columns; `read`: of an instruction's pixels
 # of a wavefront; `result`: of a pair of results; `step`: of the end of a step; `join`: of a sum
-# that is handed over. Fitted to 510 timings in float16 of 20 of P1-P45 at batch 8, 32 and 64, but
-# for `memory` (docs/model.md). `cluster`: of sums that blocks share, and `sent` for a byte of those
-# that come to a block, over the compute units for each block: chosen by 970 timings of 18 of
-# these layers at batch 1, 8, 32 and 64 on one H200.
-WEIGHTS = {"wavefront": 0.514, "product": 9.81, "lds": 1.41, "read": 19.8, "step": 250.0,
-           "result": 2.84, "join": 25.8, "wait": 1170.0, "serial": 0.428, "block": 1340.0,
-           "memory": 1.0, "loaded": 0.508, "first": 0.1, "norm": 3.35, "fill": 0.322,
-           "cluster": 600.0, "sent": 0.12}
+# that is handed over. `cluster`: of sums that blocks share, and `sent` for a byte of those that come
+# to a block, over the compute units for each block. `ragged`: bytes of the L2 cache for a row of a
+# part of a plane, as its ends share sectors of memory with other parts. Fitted to 3,593 timings in
+# float16 of the layers of P1-P45 with such planes, those of 14 x 14 at batch 1 as well, at 8, 32 and
+# 64, but for `memory` (docs/model.md).
+WEIGHTS = {"wavefront": 0.515, "product": 4.31, "lds": 0.889, "read": 42.4, "step": 142.0,
+           "result": 12.1, "join": 13.7, "wait": 309.0, "serial": 0.544, "block": 834.0,
+           "memory": 1.0, "loaded": 0.375, "first": 0.1, "norm": 2.43, "fill": 0.354,
+           "cluster": 495.0, "sent": 0.0943, "ragged": 292.0}
 
 
 def named(case: Case) -> dict[str, Count]:
@@ -45,6 +46,7 @@ def work(case: Case) -> Work:
     busy = (shape.waves - 1) / shape.waves
     instructions = shape.rows * steps * t.step / DEPTH
     loads = footprint.blocks * shape.steps * t.repeat * (shape.plane_bytes + shape.filter_bytes)
+    rows = (t.parts > 1) * t.tile_n / t.cluster  # of parts of planes, which a block stores
     return Work(
         issue=weight["wavefront"] + busy * (
             weight["read"] * instructions * (1 + (shape.area % 2) / 4)
@@ -56,7 +58,7 @@ def work(case: Case) -> Work:
         + (t.cluster > 1) * weight["cluster"]
         + weight["sent"] * shape.sent_bytes * footprint.blocks / case.device.compute_units,
         fill_bytes=weight["fill"] * (shape.stage_bytes + shape.results_bytes),
-        l2_bytes=weight["loaded"] * loads)
+        l2_bytes=weight["loaded"] * loads + weight["ragged"] * footprint.blocks * rows)
 
 
 def _steps_each(case: Case) -> Count:
