@@ -66,7 +66,7 @@ def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
 
 RING, ODD, SLICED, EVEN = PLANS[1], PLANS[2], PLANS[3], PLANS[4]
 REPEATED, TURNED = PLANS[8], PLANS[20]
-JOINED = PLANS[10]
+JOINED, PART = PLANS[10], PLANS[13]
 KERNEL, PIXELS = "image_gemm/product.hpp", "image_gemm/pixels.hpp"
 RESULTS, SHARED = "image_gemm/results.hpp", "image_gemm/shared.hpp"
 OF_CLUSTER = "support/shared_sums.hpp"
@@ -82,8 +82,8 @@ FAULTS = {
                                "image[r] = 0;", "WRONG", PIXELS),
     "the second pixel of an odd plane from the word before": (
         ODD, "behind = two(at + t::area + 1);", "behind = two(at + t::area - 1);", "WRONG", PIXELS),
-    "halves of words exchanged": (EVEN, "second = permuted(even, odd, 0x7632);",
-                                  "second = permuted(even, odd, 0x3276);", "WRONG", PIXELS),
+    "halves of words exchanged": (EVEN, "to[1] = permuted(even, odd, 0x7632);",
+                                  "to[1] = permuted(even, odd, 0x3276);", "WRONG", PIXELS),
     "summed channels four on": (EVEN, "half * t::depth / 2;", "half * t::depth / 4;", "WRONG",
                                 PIXELS),
     "filters of the step's first instructions": (
@@ -96,21 +96,32 @@ FAULTS = {
                                 SHARED),
     "slices' sums read before they are there": (
         SLICED, "  wait_barrier(block.shared, 0);\n", "", "WRONG", SHARED),
-    "the last pixel's neighbour stored": (ODD, "t::area % 2 == 0 || pixel + 1 < t::area);",
-                                          "true);", "WRONG", RESULTS),
+    "the last pixel's neighbour stored": (ODD, "i % 2 == 0, pixel + 1 < t::area);",
+                                          "i % 2 == 0, true);", "WRONG", RESULTS),
     "results of a tile in place of another's": (
-        REPEATED, "(block.block_i + number * block.blocks_i(block.s)) * t::images;",
-        "(block.block_i + number) * t::images;", "WRONG", RESULTS),
+        REPEATED, "const int tile = block_i + number * blocks_i(s);",
+        "const int tile = block_i + number;", "WRONG"),
     "results stored before they are made": (
-        EVEN, "      wait_barrier(block.made + chunk, number & 1);\n", "", "WRONG", RESULTS),
+        EVEN, "      wait_barrier(block.made + chunk, tile.number & 1);\n", "", "WRONG", RESULTS),
     "results not waited for": (EVEN, "    wait_stores<0>();\n  }\n  __device__ void copy_filters",
                                "  }\n  __device__ void copy_filters", "WRONG"),
-    "images past the last": (ODD, "if (e < block.images_from(first_image) && channels > 0)",
+    "images past the last": (ODD, "if (e < block.images_from(tile.image) && channels > 0)",
                              "if (channels > 0)", "outside its output", RESULTS),
     "channels past the last": (
         ODD, "least(t::chunk, block.own_end() - first_n)",
         "least(t::chunk, block.own_end() - first_n + 8)",
         "outside its output", RESULTS),
+    "a second plane where the first one begins": (
+        PART, "pixel + second * t::moved;", "pixel;", "WRONG", PIXELS),
+    "vectors of a part taken in order": (
+        PART, "swizzled(within) / ", "within / ", "WRONG", PIXELS),
+    "the first part in place of another": (
+        PART, "tile % t::parts * t::part};", "0};", "WRONG"),
+    "pixels past a plane stored": (
+        PART, "t::part || tile.pixel + pixel >= t::area) continue;", "t::part) continue;",
+        "outside its output", RESULTS),
+    "results of a part stored before they are made": (
+        PART, "    warpgroup_barrier<t::groups>(group);\n", "", "WRONG", RESULTS),
     "sums of a cluster's last block left out": (
         JOINED, "from = 0; from < Cluster;", "from = 0; from < Cluster - 1;", "WRONG", OF_CLUSTER),
     "sums of a cluster added before they have come": (
@@ -131,7 +142,7 @@ FAULTS = {
         JOINED, "prepare((Cluster - 1) * own()", "prepare((Cluster - 1) * most",
         "wait for one another", OF_CLUSTER),
     "threads that do not meet the cluster's others": (
-        JOINED, "    if (cluster > 1) meet_cluster();\n    if (moves)", "    if (moves)",
+        JOINED, "    if (cluster > 1) meet_cluster();\n    if (moves &&", "    if (moves &&",
         "wait for one another"),
     "more bytes than come": (EVEN, "t::filter_bytes + t::plane_bytes);",
                              "t::filter_bytes + t::plane_bytes + 16);", "wait for one another"),
@@ -157,7 +168,8 @@ def test_without_a_fault_nothing_is_said(monkeypatch):
 def test_the_sanitizers_find_nothing(tmp_path):
     require_silence(checked_under_sanitizers(tmp_path, [
         planned(ImageGemmTiling(64, 2, 1, 1, 64, 2, 2), "n5c72h7w7_o40k1_float16_bias"),
-        planned(ImageGemmTiling(24, 1, 2, 2, 48, 4), "n2c136h14w14_o40k1_float16_bias")]))
+        planned(ImageGemmTiling(24, 1, 2, 2, 48, 4), "n2c136h14w14_o40k1_float16_bias"),
+        planned(ImageGemmTiling(40, 1, 1, 1, 64, 2, parts=4), "n2c136h14w14_o72k1_float16")]))
 
 
 @pytest.mark.parametrize(("token", "code"), [
@@ -179,6 +191,7 @@ def test_what_it_does_not_run_is_refused_by_name(token, code):
     ((64, 1, 1, 1, 16, 1), "E-STAGES"), ((192, 1, 1, 1, 16, 2), "E-SUMS"),
     ((16, 2, 1, 1, 16, 2), "E-ROWS"),
     ((64, 1, 1, 2, 16, 4, 2), "E-REPEAT"), ((64, 1, 1, 1, 16, 4, 2, 2), "E-REPEAT"),
+    ((64, 1, 1, 1, 16, 2, 1, 1, 2), "E-PARTS"),
     ((64, 1, 1, 1, 16, 2, 1, 9), "E-CLUSTER"), ((64, 1, 1, 2, 16, 4, 1, 3), "E-SLICES"),
     ((64, 1, 1, 1, 16, 2, 1, 6), "E-SLICES")])
 def test_tilings_without_a_kernel_are_refused(fields, code):

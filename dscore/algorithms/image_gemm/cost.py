@@ -14,11 +14,11 @@ from dscore.core.numerics import WORD_BYTES
 
 # `product`: clocks of a SIMD for an instruction's eight columns; `read`: of an instruction's pixels
 # of a wavefront; `result`: of a pair of results; `step`: of the end of a step; `join`: of a sum
-# that is handed over. `cluster`: of sums that blocks share, and `sent` for a byte of those that come
-# to a block, over the compute units for each block. `ragged`: bytes of the L2 cache for a row of a
-# part of a plane, as its ends share sectors of memory with other parts. Fitted to 3,593 timings in
-# float16 of the layers of P1-P45 with such planes, those of 14 x 14 at batch 1 as well, at 8, 32 and
-# 64, but for `memory` (docs/model.md).
+# that is handed over. `cluster`: of sums that blocks share, and `sent` for a byte of those that
+# come to a block, over the compute units for each block. `ragged`: bytes of the L2 cache for a row
+# of a part of a plane, as its ends share sectors of memory with other parts. Fitted to 3,593
+# timings in float16 of the layers of P1-P45 with such planes at batch 8, 32 and 64, those of
+# 14 x 14 at batch 1 as well, but for `memory` (docs/model.md).
 WEIGHTS = {"wavefront": 0.515, "product": 4.31, "lds": 0.889, "read": 42.4, "step": 142.0,
            "result": 12.1, "join": 13.7, "wait": 309.0, "serial": 0.544, "block": 834.0,
            "memory": 1.0, "loaded": 0.375, "first": 0.1, "norm": 2.43, "fill": 0.354,
