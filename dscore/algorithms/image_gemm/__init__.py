@@ -1,5 +1,5 @@
 """Pointwise convolution of 16 bits in NCHW on small planes, and its input gradient, as products of
-whole images by filters on Hopper's warpgroups."""
+whole images by filters on Hopper's warpgroups, or of parts of their planes."""
 
 from __future__ import annotations
 
