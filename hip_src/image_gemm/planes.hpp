@@ -1,5 +1,5 @@
-// How a step's planes come to LDS (image_gemm/product.hpp): of whole images as one span, of parts of
-// planes by boxes.
+// How a step's planes come to LDS (image_gemm/product.hpp): of whole images as one span, of parts
+// of planes by boxes.
 #pragma once
 
 #include "image_gemm/pixels.hpp"
