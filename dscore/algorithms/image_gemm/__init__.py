@@ -46,7 +46,7 @@ _EIGHT = 8
 MOST_AREA = 256
 # Registers of pixels, of two turns of reading; that nvcc takes beside, and at most
 # (docs/registers.md).
-_WORDS, _BESIDE, _MOST_BESIDE = 32, 28, 52
+_WORDS, _BESIDE, _MOST_BESIDE = 32, 28, 56
 
 
 def _runless(case: Case) -> Count:
