@@ -53,8 +53,8 @@ struct PixelPairs {
       pixel[r] = held[r] ? pair % t::pairs * 2 : 0;
     }
   }
-  // Calls each(the four words of an instruction's rows, of these the first, the lane's summed
-  // element among the instruction's, 0 or 8).
+  // Calls each(two words, of which instruction, of which of its rows, half) for all of them: of the
+  // first half are a lane's first two summed elements, of the second those eight on.
   template <class Each>
   static __device__ void each_half(Words &words, Each each) {
     DSCORE_UNROLL

@@ -7,6 +7,9 @@
 // after the other of `run` elements. Lanes read pixels from LDS to registers, from which matrix
 // units take rows; filters they read from LDS by themselves.
 //
+// Where planes are in `parts`, a block has one of an image, which comes by boxes of every second
+// plane (image_gemm/planes.hpp): all channels of results then need its pixels but once.
+//
 // A block takes `repeat` tiles of images, and its ring runs on from each to the next. One wavefront
 // brings boxes of images and filters to that ring of LDS buffers. A warpgroup has 64 pixels of a
 // block's images or several times as many; `slices` of them share the steps. The blocks of a
@@ -117,6 +120,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     const int tile = block_i + number * blocks_i(s);
     return {number, tile / t::parts * t::images, tile % t::parts * t::part};
   }
+  // Calls each(tile) of those of this block.
   template <class Each>
   __device__ void each_tile(Each each) const {
     DSCORE_ROLLED
@@ -259,15 +263,16 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
       }
     });
   }
-  // Results to LDS, of which the first leave while others are made.
+  // Results to LDS, of which the first leave while others are made; those of parts leave together.
   __device__ void put_all(const ImageResults<ImageProducts> &results, const OwnSums &sums,
                           const Pixels &pixels, const Tile &tile) const {
     DSCORE_UNROLL
     for (int chunk = 0; chunk < t::chunks; chunk++) {
       results.put(sums, pixels, tile, chunk);
-      if (t::parts > 1) continue;
-      let_engine_see_lds();
-      pass(made + chunk);
+      if constexpr (t::parts == 1) {
+        let_engine_see_lds();
+        pass(made + chunk);
+      }
     }
     if constexpr (t::parts > 1) results.store_part(tile);
   }

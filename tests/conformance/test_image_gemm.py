@@ -52,6 +52,7 @@ PLANS = [planned(ImageGemmTiling(*fields), token) for fields, token in (
     ((72, 1, 1, 1, 48, 2, 1, 3, 3), "n1c200h6w14_o136k1_bfloat16"),
     ((32, 1, 1, 1, 64, 2, 1, 1, 4), "input_gradient_n2c136h14w14_o72k1_float16"),
     ((40, 1, 2, 2, 16, 4, 1, 1, 2), "input_gradient_n3c72h14w14_o136k1_bfloat16"),
+    ((40, 1, 1, 1, 128, 2, 1, 1, 5), "n1c136h4w61_o40k1_float16"),
     ((24, 2, 1, 1, 16, 2, 1, 8), "input_gradient_n3c72h7w7_o136k1_float16"),
     ((72, 1, 4, 1, 64, 3), "input_gradient_n2c136h14w14_o200k1_bfloat16"),
     ((24, 3, 2, 2, 16, 4), "input_gradient_n5c136h7w7_o88k1_float16"),
@@ -65,7 +66,7 @@ def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
 
 
 RING, ODD, SLICED, EVEN = PLANS[1], PLANS[2], PLANS[3], PLANS[4]
-REPEATED, TURNED = PLANS[8], PLANS[20]
+REPEATED, TURNED = PLANS[8], PLANS[21]
 JOINED, PART = PLANS[10], PLANS[13]
 KERNEL, PIXELS = "image_gemm/product.hpp", "image_gemm/pixels.hpp"
 RESULTS, SHARED = "image_gemm/results.hpp", "image_gemm/shared.hpp"
@@ -240,6 +241,23 @@ def test_clusters_are_tried_where_the_device_has_room_for_all_of_them_at_once():
         plan = make_plan(space.problem, H200, tiling)
         beside = H200.lds_bytes_per_cu // plan.launch.lds_bytes
         assert plan.launch.blocks <= beside * H200.cluster_units(tiling.cluster)
+
+
+@pytest.mark.parametrize(("image", "parts"), [
+    ("h14w14", {1, 2, 4}), ("h10w10", {1, 2}), ("h7w7", {1}), ("h12w12", {1})])
+def test_parts_are_tried_where_half_a_vector_of_a_plane_is_left_over(image, parts):
+    space = solve(parse_problem(f"n8c384{image}_o64k1_float16"), H200, algorithm="image_gemm")
+    assert {tiling.parts for tiling in space} == parts
+
+
+@pytest.mark.parametrize(("image", "parts", "most"), [
+    ("h14w14", 5, 5), ("h14w14", 6, 5), ("h14w14", 7, 7), ("h7w7", 2, 1), ("h12w12", 2, 1)])
+def test_each_part_of_a_plane_has_pixels(image, parts, most):
+    """Six parts of 14 x 14 have 40 pixels each, of which the fifth has the last."""
+    problem = parse_problem(f"n2c64{image}_o64k1_float16")
+    [check] = [one for one in validate(problem, ImageGemmTiling(64, 1, 1, 1, 16, 2, parts=parts),
+                                       H200, masked=True).ledger if one.code == "E-PARTS"]
+    assert (check.used, check.allowed) == (parts, most)
 
 
 def test_lanes_of_usual_planes_meet_in_no_bank():

@@ -35,7 +35,7 @@ from dscore.algorithms.image_gemm.tiling import (
 )
 from dscore.algorithms.refusal import require_kind
 from dscore.algorithms.warpgroup_gemm.limits import unmapped
-from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROWS
+from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROW, ROWS
 from dscore.core.device import Device
 from dscore.core.plan import Plan, Violation
 from dscore.core.problem import ConvProblem
@@ -58,13 +58,18 @@ def _runless(case: Case) -> Count:
     return once_for_each(each, steps) if np.ndim(steps) else each([steps])[0]
 
 
-def _part_faults(case: Case) -> Count:
-    """1 for planes in parts that have no kernel: of several images or tiles, that begin elsewhere
-    than in the middle of a vector, or of which a part has no pixel."""
+def _most_parts(case: Case) -> Count:
+    """Parts of a plane that have pixels; one where planes have no kernel in parts, as a block takes
+    several images or tiles, or as second planes begin elsewhere than in the middle of a vector."""
     t, shape = case.tiling, shape_of(case.problem, case.tiling)
-    fault = (t.images * t.repeat > 1) | (shape.area % _EIGHT != _EIGHT // 2) | (
-        (t.parts - 1) * shape.part >= shape.area)
-    return np.where((t.parts > 1) & fault, 1, 0)
+    whole = (t.images * t.repeat > 1) | (shape.area % _EIGHT != _EIGHT // 2)
+    return np.where(whole, 1, ceil_div(shape.area, shape.part))
+
+
+def _run(plan: Plan) -> int:
+    """Elements of a row of the boxes that a plan's planes come by."""
+    t: Any = plan.tiling
+    return ROW if t.parts > 1 else run_of(plan.problem, t.step)
 
 
 def _stages(case: Case) -> Count:
@@ -104,8 +109,10 @@ class ImageGemm(Algorithm):
               lambda c: (np.where(c.tiling.parts > 1, 0, _runless(c)), 0),
               lambda c: f"the planes of a step in up to {MOST_BOX} rows of as many elements, of "
               "which those of an image are a multiple"),
-        Limit("E-PARTS", "planes in parts", "", "", lambda c: (_part_faults(c), 0),
-              lambda c: f"of one image, where 4 of {_EIGHT} pixels are left, each with pixels"),
+        Limit("E-PARTS", "parts of a plane", "", "",
+              lambda c: (c.tiling.parts, _most_parts(c)),
+              lambda c: f"each has pixels; more than one of one image and tile alone, where "
+              f"{_EIGHT // 2} of {_EIGHT} pixels of a plane are left over"),
         Limit("E-REPEAT", "repeat", "", "",
               lambda c: (np.where(c.tiling.slices * c.tiling.cluster > 1, c.tiling.repeat, 1), 1),
               lambda c: "slices and clusters have one tile of images"),
@@ -185,13 +192,13 @@ class ImageGemm(Algorithm):
     def template_arguments(self, plan: Plan) -> tuple[int | str, ...]:
         t: Any = plan.tiling
         return (t.tile_n, t.images, t.groups, t.slices, t.step, t.stages, t.repeat, t.cluster,
-                t.parts, shape_of(plan.problem, t).area, run_of(plan.problem, t.step),
+                t.parts, shape_of(plan.problem, t).area, _run(plan),
                 f"DSCORE_{plan.problem.spec.layout.upper()}",
                 plan.device.wavefront)
 
     def image_arguments(self, plan: Plan) -> str:
         t: Any = plan.tiling
-        return f"_a{shape_of(plan.problem, t).area}_r{run_of(plan.problem, t.step)}"
+        return f"_a{shape_of(plan.problem, t).area}_r{_run(plan)}"
 
     def owner(self, plan: Plan, row: int, column: int) -> tuple[int, int]:
         # One block has all pixels of an image, or of a part: of 32 pairs a wavefront has eight.

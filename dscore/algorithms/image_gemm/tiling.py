@@ -41,8 +41,8 @@ class ImageGemmTiling(Tiling):
     share. The summed channels come `step` at a time through a ring of `stages` LDS buffers, which a
     further wavefront fills by the copy engine. `slices` times as many warpgroups share the steps,
     and so do the blocks of a `cluster`, which add their sums themselves. A block takes `repeat`
-    tiles of images one after the other. Of planes in `parts`, each by itself, a block has one part
-    of one image.
+    tiles of images one after the other. Where planes are in
+    `parts`, a block has one part of the planes of one image.
     """
 
     tile_n: int
