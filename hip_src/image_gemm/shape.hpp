@@ -13,8 +13,8 @@ constexpr int largest_divisor(int of, int most) {
   return most;
 }
 
-// Of the image: Parts of a plane, which blocks have; Area, its pixels; Run, elements of a row of the
-// boxes that planes come by.
+// Of the image: Parts of a plane, which blocks have; Area, its pixels; Run, elements of a row of
+// the boxes that planes come by.
 template <int TileN, int Images, int Groups, int Slices, int Step, int Stages, int Repeat,
           int Cluster, int Parts, int Area, int Run, int Layout, int Wavefront>
 struct ImageGemmTiling {
