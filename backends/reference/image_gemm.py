@@ -59,18 +59,16 @@ class _Product(PlaneProduct):
 
     def allocate(self, blocks: Blocks) -> None:
         """The sums in registers; the ring, what slices and blocks hand over, results and barriers
-        in LDS."""
+        in LDS, of which some lie where others were."""
         t, shape, size = self.t, self.shape, self.element.bytes
         self.blocks = blocks
         lanes = t.slices * self.rows * 2 // int(shape.rows)
         self.sums = blocks.registers("sums", int(shape.rows) * t.tile_n // 2, (
             blocks.count, lanes)).reshape(t.slices, blocks.count, self.rows, t.tile_n)
         self.stage = int(shape.stage_bytes) // size
-        handed = int(shape.handed_bytes) // size
-        blocks.lds_tile("the ring of buffers", t.stages * self.stage, self.element)
-        blocks.lds_tile("sums of slices", (t.slices - 1) * handed, self.element)
+        blocks.lds_tile("the ring, sums of slices, and results", int(shape.work_bytes) // size,
+                        self.element)
         blocks.lds_tile("sums of a cluster", int(shape.sent_bytes) // size, self.element)
-        blocks.lds_tile("results", int(shape.results_bytes) // size, self.element)
         blocks.lds_tile("barriers", int(barriers_of(t)) * BARRIER_BYTES // size, self.element)
 
     def run(self, block: Ints) -> None:

@@ -56,9 +56,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     return cluster * tiles_n(s) * blocks_i(s);
   }
   // The first step of a cluster's block.
-  static __device__ int first_of(const Shape &s, int rank) {
-    return all_steps(s) * rank / cluster;
-  }
+  static __device__ int first_of(const Shape &s, int rank) { return all_steps(s) * rank / cluster; }
   static __host__ __device__ int tiles_i(const Shape &s) {
     return ceil_div(s.batch, t::images) * t::parts;
   }
@@ -76,7 +74,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   const Maps &maps;
   int thread, slice, rank, block_i, first_n, first_step, steps;
   unsigned char *lds;
-  TransferBarrier *full, *empty, *shared, *sent, *made;
+  TransferBarrier *full, *empty, *shared, *vacant, *made;
 
   __device__ ImageProducts(const Arguments &, const Shape &shape, const Maps &maps_)
       : s(shape), maps(maps_), thread(thread_number()),
@@ -86,15 +84,16 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
         first_step(first_of(shape, rank)), steps(first_of(shape, rank + 1) - first_step),
         lds(block_lds<unsigned char, lds_bytes, swizzled_tile>()),
         full(reinterpret_cast<TransferBarrier *>(lds + t::barriers_at)), empty(full + t::stages),
-        shared(empty + t::stages), sent(shared + 1), made(sent + 1) {
+        shared(empty + t::stages), vacant(shared + 1), made(vacant + 1) {
     constexpr int wavefronts = t::slice_threads / t::wavefront;
     if (slice == t::slices && one_of_wavefront()) {
       prefetch_map(maps.planes);
       prefetch_map(maps.filters);
       prepare_barriers(full, t::stages, 1);
       prepare_barriers(empty, t::stages, wavefronts);
-      if (t::slices > 1) prepare_barriers(shared, 1, (t::slices - 1) * wavefronts);
-      if (t::repeat > 1) prepare_barriers(sent, 1, 1);
+      if (t::slices > 1) prepare_barriers(shared, 1, (t::slices - 1) * t::slice_threads);
+      if (t::over_ring || t::repeat > 1)
+        prepare_barriers(vacant, 1, t::over_ring ? t::consumers : 1);
       prepare_barriers(made, t::chunks, wavefronts);
       if (cluster > 1) sums_of_cluster().runs.prepare();
     }
@@ -106,8 +105,8 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   static constexpr bool works_ahead = true;
   static __device__ void fetch_ahead(const Arguments &args, const Shape &s) {
     const int k = Roles::k(s);
-    prefetch_share<T>(Roles::planes(args), rows_ahead<T>(s.batch * k, t::area) * t::area,
-                      blocks(s));
+    const int rows = rows_ahead<T>(s.batch * k, t::area, most_ahead_of(lds_bytes));
+    prefetch_share<T>(Roles::planes(args), rows * t::area, blocks(s));
     prefetch_share<T>(Roles::filters(args), Roles::m(s) * k, blocks(s));
     prefetch_channels<typename Roles::Results>(args, Roles::m(s), blocks(s));
   }
@@ -246,6 +245,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
     each_tile([&](const Tile &tile) {
       Sums sums;
       accumulate(sums, pixels, slice, tile.number * steps);
+      wait_for_room(tile);
       if constexpr (t::slices > 1)
         if (!join_image_slices(*this, sums)) {
           if (cluster > 1) meet_cluster();
@@ -258,10 +258,16 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
         sums_of_cluster().join(own, pixels, of_slice);
         put_all(results, own, pixels, tile);
       } else {
-        if (t::repeat > 1 && tile.number > 0) wait_barrier(sent, (tile.number - 1) & 1);
         put_all(results, sums, pixels, tile);
       }
     });
+  }
+  // Until results have room: where the ring was, which all warpgroups have read, or where those of
+  // the tile before were, which have left.
+  __device__ void wait_for_room(const Tile &tile) const {
+    if (t::over_ring) arrive(vacant);
+    if (t::over_ring || (t::repeat > 1 && tile.number > 0))
+      wait_barrier(vacant, t::over_ring ? 0 : (tile.number - 1) & 1);
   }
   // Results to LDS, of which the first leave while others are made; those of parts leave together.
   __device__ void put_all(const ImageResults<ImageProducts> &results, const OwnSums &sums,

@@ -74,7 +74,7 @@ struct ImageResults {
     }
     if constexpr (t::repeat > 1) {
       wait_stores<0>();
-      arrive(block.sent);
+      arrive(block.vacant);
     }
   }
   // A warpgroup: its pixels of a part of the planes, which begin in the middle of vectors of 16

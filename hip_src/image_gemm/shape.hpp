@@ -67,25 +67,36 @@ struct ImageGemmShape : Tiling {
   static constexpr int plane_bytes = t::images * image_elements * 2;
   static constexpr int stage_bytes =
       ceil_div(filter_bytes + plane_bytes, swizzled_tile) * swizzled_tile;
+  static constexpr int ring_bytes = t::stages * stage_bytes;
   // Sums that a slice hands over.
   static constexpr int sums = t::rows * t::tile_n / 2;
-  static constexpr int shared_at = t::stages * stage_bytes;
   static constexpr int handed_bytes = t::slice_threads * sums * 4;
   // What the other blocks of a cluster send to this one: each of them four sums for each lane of a
   // pair of pixels, and each of the runs of eight channels that this block adds.
   static constexpr int all_runs = t::tile_n / 8;
   using SharedRuns = dscore::SharedRuns<t::cluster, all_runs, t::images * t::pairs * 4>;
   static constexpr int own_runs = SharedRuns::most;
-  static constexpr int sent_at = shared_at + (t::slices - 1) * handed_bytes;
   // Planes of results, as they will lie in memory: some channels leave while others are made.
   static constexpr int own_n = own_runs * 8;
   static constexpr int chunks = largest_divisor(own_runs, 4), chunk = own_n / chunks;
-  static constexpr int results_at = sent_at + SharedRuns::lds_bytes;
   static constexpr int result_elements = own_n * t::part;
-  static constexpr int barriers_at = results_at + t::images * result_elements * 2;
+  static constexpr int behind_ring =  // what slices hand over, and results
+      (t::slices - 1) * handed_bytes + t::images * result_elements * 2;
   static constexpr int barriers = 2 * t::stages + 6 + (t::cluster > 1);
-  static constexpr int lds_bytes =
-      barriers_at + barriers * static_cast<int>(sizeof(TransferBarrier));
+  static constexpr int beside =
+      SharedRuns::lds_bytes + barriers * static_cast<int>(sizeof(TransferBarrier));
+  // They lie where the ring was, if a compute unit then has room for a second block, or for one;
+  // not where the ring runs on to further tiles. For a third block it lost: a unit may then have
+  // three of the next kernel's blocks, and others one.
+  static constexpr int apart_blocks = blocks_of_unit(ring_bytes + behind_ring + beside);
+  static constexpr int over_blocks = blocks_of_unit(greatest(ring_bytes, behind_ring) + beside);
+  static constexpr bool over_ring =
+      t::repeat == 1 && apart_blocks < 2 && over_blocks > apart_blocks;
+  static constexpr int shared_at = over_ring ? 0 : ring_bytes;
+  static constexpr int results_at = shared_at + (t::slices - 1) * handed_bytes;
+  static constexpr int sent_at = greatest(ring_bytes, shared_at + behind_ring);
+  static constexpr int barriers_at = sent_at + SharedRuns::lds_bytes;
+  static constexpr int lds_bytes = sent_at + beside;
 };
 
 }  // namespace dscore

@@ -121,12 +121,13 @@ struct PixelProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
                        : planes_at(stage) + t::plane_bytes;
   }
 
-  // One thread: fills the ring, ahead of the warpgroups by as many steps as it has buffers. Of the
-  // first buffers the filters come first.
+  // One thread: fills the ring, ahead of the warpgroups by as many steps as it has buffers. Filters
+  // of the first buffers come first where they are kept, or planes are to be waited for.
   template <class Before>
   __device__ void copy_all(const Before &before) const {
     before.wait_for_constants();
-    const int begun = least(steps, t::stages);
+    const bool filters_first = t::kept > 0 || before.behind;
+    const int begun = filters_first ? least(steps, t::stages) : 0;
     DSCORE_ROLLED
     for (int step = 0; step < begun; step++) begin_step(step, step, true);
     before.wait_for_images();
@@ -136,7 +137,8 @@ struct PixelProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
       DSCORE_ROLLED
       for (int step = 0; step < steps; step++) {
         if (refilled) wait_barrier(empty + turn.stage, turn.parity ^ 1);
-        if (refilled || !first) begin_step(turn.stage, step, t::kept == 0 || first);
+        if (refilled || !first || !filters_first)
+          begin_step(turn.stage, step, t::kept == 0 || first);
         copy_planes(turn.stage, step, run);
         turn.pass();
         refilled = refilled || turn.stage == 0;

@@ -127,11 +127,21 @@ __device__ inline void prefetch_channels(const Arguments &args, int channels, in
 // Bytes of an operand, or of the images that a gradient sums, that blocks ask for ahead. Some four
 // million come while the kernel before ends; of more, some come twice (docs/benchmark_notes.md).
 constexpr int most_ahead_bytes = 4 << 20;
+// Blocks of so many bytes of LDS that a compute unit of sm_90 has room for: of its 228 KB each
+// takes 1 KB more.
+__host__ __device__ constexpr int blocks_of_unit(int lds_bytes) {
+  return 228 * 1024 / (lds_bytes + 1024);
+}
+// The same of blocks of so many bytes of LDS: those with room beside the blocks of the kernel
+// before ask while that works, and so have the time for all (docs/benchmark_notes.md).
+__host__ __device__ constexpr int most_ahead_of(int lds_bytes) {
+  return blocks_of_unit(lds_bytes) > 1 ? 16 << 20 : most_ahead_bytes;
+}
 
 // Rows of so many elements that are asked for ahead, of those that are there.
 template <class T>
-__device__ inline int rows_ahead(int rows, int elements) {
-  return least(rows, most_ahead_bytes / static_cast<int>(sizeof(T)) / elements);
+__device__ inline int rows_ahead(int rows, int elements, int most_bytes = most_ahead_bytes) {
+  return least(rows, most_bytes / static_cast<int>(sizeof(T)) / elements);
 }
 
 // The same of two images whose pixels are summed by `parts`, so many each: the first of each part.

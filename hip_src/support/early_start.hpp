@@ -48,6 +48,7 @@ struct KernelBefore {
 
 // The same where nothing is left to wait for.
 struct NothingBefore {
+  static constexpr bool behind = false;
   __device__ void wait_for_constants() const {}
   __device__ void wait_for_images() const {}
 };

@@ -19,15 +19,19 @@ struct RingCopies {
   __device__ RingCopies(const Products &block_, const Arguments &args_)
       : block(block_), args(args_) {}
 
-  // Fills the ring, ahead of the warpgroups by as many steps as it has buffers.
+  // Fills the ring, ahead of the warpgroups by as many steps as it has buffers. Columns of the first
+  // buffers come before all rows where they are kept, or where rows are to be waited for: else the
+  // first products would wait for the columns of later ones.
   template <class Before>
   __device__ void copy_all(const Before &before) const {
     before.wait_for_constants();
-    // Of the first buffers the columns come first.
-    const int begun = least(block.steps, t::stages);
+    const bool columns_first = t::kept > 0 || before.behind;
+    const int begun = columns_first ? least(block.steps, t::stages) : 0;
     DSCORE_ROLLED
-    for (int step = 0; step < begun; step++)
-      begin_step(step, step, block.row_block * t::tile_m, !t::columns_by_lanes);
+    for (int step = 0; step < begun; step++) {
+      expect(step, block.row_block * t::tile_m, !t::columns_by_lanes);
+      if (!t::columns_by_lanes) load_columns(step, step);
+    }
     before.wait_for_images();
     typename Products::Turn turn;
     bool refilled = false;
@@ -35,24 +39,26 @@ struct RingCopies {
       DSCORE_ROLLED
       for (int step = 0; step < block.steps; step++) {
         if (refilled) wait_barrier(block.empty + turn.stage, turn.parity ^ 1);
-        if (refilled || !first)
-          begin_step(turn.stage, step, first_m, !t::columns_by_lanes && (t::kept == 0 || first));
+        const bool expected = columns_first && first && !refilled;
+        const bool columns = !expected && !t::columns_by_lanes && (t::kept == 0 || first);
+        if (!expected) expect(turn.stage, first_m, columns);
         load_rows(turn.stage, step, first_m);
+        if (columns) load_columns(turn.stage, step);
         turn.pass();
         refilled = refilled || turn.stage == 0;
       }
     });
   }
-  // Of a step of the tile whose rows begin with `first_m`: what its buffer waits for, and the load
-  // of its columns, if they come.
-  __device__ void begin_step(int stage, int step, int first_m, bool columns) const {
-    TransferBarrier *barrier = block.full + stage;
-    arrive_expecting(barrier, rows_bytes(first_m) + (columns ? t::bytes_b : 0));
-    if (!columns) return;
+  // Has a buffer wait for the rows of the tile that begins with `first_m`, and for columns if they
+  // come.
+  __device__ void expect(int stage, int first_m, bool columns) const {
+    arrive_expecting(block.full + stage, rows_bytes(first_m) + (columns ? t::bytes_b : 0));
+  }
+  __device__ void load_columns(int stage, int step) const {
     unsigned char *to = block.columns_at(stage, step);
     const int summed = block.summed_of(step);
     each_box<t::boxes_b>(t::across_b, block.first_n, summed, [&](int i, const int (&at)[2]) {
-      load_box(barrier, to + i * t::box_b * swizzled_row, block.maps.b, at);
+      load_box(block.full + stage, to + i * t::box_b * swizzled_row, block.maps.b, at);
     });
   }
   __device__ void load_rows(int stage, int step, int first_m) const {

@@ -59,9 +59,8 @@ struct WarpgroupGemmWeightGradient
   static_assert(Layer::taps == 1 && Layer::stride_h == 1 && Layer::stride_w == 1, "all pixels");
   // Where a compute unit's LDS has one block of this kernel alone, those of the next launch, which
   // come early, cannot take the place of others.
-  static constexpr int lds_of_unit = 228 * 1024;
-  static constexpr bool alone = 2 * Base::lds_bytes > lds_of_unit;
-  using Sum = SplitKSum<typename Epilogue::Result, WarpgroupSumTiling<Tiling>, Shape, alone>;
+  using Sum = SplitKSum<typename Epilogue::Result, WarpgroupSumTiling<Tiling>, Shape,
+                        blocks_of_unit(Base::lds_bytes) < 2>;
   using Then = std::conditional_t<(Tiling::parts > 1), Sum, void>;
 
   static long long workspace_bytes(const Shape &s) {

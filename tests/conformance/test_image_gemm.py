@@ -31,7 +31,7 @@ def planned(tiling, token):
 
 # Planes of odd and even sizes; several images, the last of which are missing; rings that are
 # refilled or have one buffer; slices, and tiles that follow one another; instructions read one by
-# one and several together, even and odd numbers of these.
+# one and several together, even and odd numbers of these; results where the ring was.
 PLANS = [planned(ImageGemmTiling(*fields), token) for fields, token in (
     ((64, 1, 1, 1, 64, 2), "n1c64h8w8_o64k1_float16"),
     ((40, 1, 1, 1, 64, 2), "n3c200h7w7_o72k1_float16_bias_relu"),
@@ -50,6 +50,10 @@ PLANS = [planned(ImageGemmTiling(*fields), token) for fields, token in (
     ((24, 1, 2, 1, 32, 3, 1, 1, 2), "n3c88h14w14_o40k1_bfloat16_bias_hardswish_residual"),
     ((56, 1, 1, 2, 16, 4, 1, 2, 2), "n2c168h10w10_o72k1_float16_residual"),
     ((72, 1, 1, 1, 48, 2, 1, 3, 3), "n1c200h6w14_o136k1_bfloat16"),
+    ((56, 1, 1, 2, 128, 4), "n1c520h7w7_o40k1_float16_bias_relu"),
+    ((40, 1, 1, 2, 64, 8, 1, 2), "n2c264h7w7_o72k1_bfloat16_residual"),
+    ((80, 1, 1, 1, 64, 6, 1, 1, 4), "n1c136h14w14_o72k1_float16_bias"),
+    ((96, 5, 2, 1, 32, 4), "n6c72h7w7_o88k1_float16"),
     ((32, 1, 1, 1, 64, 2, 1, 1, 4), "input_gradient_n2c136h14w14_o72k1_float16"),
     ((40, 1, 2, 2, 16, 4, 1, 1, 2), "input_gradient_n3c72h14w14_o136k1_bfloat16"),
     ((40, 1, 1, 1, 128, 2, 1, 1, 5), "n1c136h4w61_o40k1_float16"),
@@ -66,8 +70,8 @@ def test_equal_to_the_reference_bit_for_bit_in_every_order(sizes, monkeypatch):
 
 
 RING, ODD, SLICED, EVEN = PLANS[1], PLANS[2], PLANS[3], PLANS[4]
-REPEATED, TURNED = PLANS[8], PLANS[21]
-JOINED, PART = PLANS[10], PLANS[13]
+REPEATED, TURNED = PLANS[8], PLANS[25]
+JOINED, PART, OVER = PLANS[10], PLANS[13], PLANS[17]
 KERNEL, PIXELS = "image_gemm/product.hpp", "image_gemm/pixels.hpp"
 RESULTS, SHARED = "image_gemm/results.hpp", "image_gemm/shared.hpp"
 OF_CLUSTER = "support/shared_sums.hpp"
@@ -97,6 +101,8 @@ FAULTS = {
                                 SHARED),
     "slices' sums read before they are there": (
         SLICED, "  wait_barrier(block.shared, 0);\n", "", "WRONG", SHARED),
+    "a slice's sums where another one reads": (
+        OVER, "if (t::over_ring || (t::repeat", "if ((t::repeat", "WRONG"),
     "the last pixel's neighbour stored": (ODD, "i % 2 == 0, pixel + 1 < t::area);",
                                           "i % 2 == 0, true);", "WRONG", RESULTS),
     "results of a tile in place of another's": (
@@ -231,6 +237,22 @@ def test_blocks_of_a_cluster_share_steps_and_channels_of_results():
     # Five runs of eight channels: of a block of four up to two, which three others send it.
     assert shape.results_bytes == 16 * 49 * 2
     assert shape.sent_bytes == 3 * 16 * 25 * 2 * 4
+
+
+@pytest.mark.parametrize(("fields", "over"), [
+    ((48, 1, 1, 2, 64, 8), True),  # a unit has room for two blocks in place of one
+    ((48, 1, 1, 2, 64, 6), False),  # for two in any case
+    ((48, 1, 1, 2, 128, 8), False),  # for one in any case
+    ((128, 1, 1, 1, 64, 3), False),  # for three in place of two, which lost
+    ((160, 1, 1, 1, 64, 4, 2), False)])  # the ring runs on
+def test_results_lie_where_the_ring_was_for_a_second_block(fields, over):
+    plan = planned(ImageGemmTiling(*fields), "n32c1152h7w7_o1280k1_float16")
+    t, shape = plan.tiling, shape_of(plan.problem, plan.tiling)
+    ring, behind = t.stages * shape.stage_bytes, (
+        (t.slices - 1) * shape.handed_bytes + shape.results_bytes)
+    assert behind > 0
+    assert shape.work_bytes == (max(ring, behind) if over else ring + behind)
+    assert plan.launch.lds_bytes > shape.work_bytes
 
 
 def test_clusters_are_tried_where_the_device_has_room_for_all_of_them_at_once():

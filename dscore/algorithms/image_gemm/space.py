@@ -14,7 +14,7 @@ from dscore.core.device import Device
 from dscore.core.problem import ConvProblem
 
 _IMAGES, _GROUPS, _SLICES = (1, 2, 3, 4, 5, 8, 16), (1, 2, 3, 4), (1, 2, 3, 4)
-_STAGES, _REPEAT, _CLUSTERS = (1, 2, 3, 4, 6, 8), (1, 2, 3, 4), (1, 2, 3, 4, 6, 8)
+_STAGES, _REPEAT, _CLUSTERS = (1, 2, 3, 4, 5, 6, 8), (1, 2, 3, 4), (1, 2, 3, 4, 6, 8)
 # Parts of the channels that tiles have, and the fewest and most channels of one.
 _PARTS, _FEWEST, _MOST = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24), 16, 256
 _EIGHT = 8

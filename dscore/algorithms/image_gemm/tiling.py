@@ -31,6 +31,8 @@ from dscore.core.tiling import Tiling
 DEPTH, PAIR = 16, 2
 # Bytes of which buffers of the ring are a multiple.
 _TILE_BYTES = 8 * ROW_BYTES
+# Bytes of LDS of a compute unit of sm_90, and those that a block takes beside its own.
+_UNIT_BYTES, _BLOCK_BYTES = 228 * 1024, 1024
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ class ImageShape:
     results_bytes: Count
     handed_bytes: Count  # sums of a slice
     sent_bytes: Count  # of the sums of a cluster's blocks
+    work_bytes: Count  # of the ring, sums of slices, and results
     lds_bytes: Count
     all_steps: Count
     steps: Count  # of a block, at most
@@ -124,16 +127,28 @@ def shape_of(problem: ConvProblem, t: Any) -> ImageShape:
     results_bytes = t.images * own_n * part * spec.element.bytes
     sent_bytes = ACCUMULATOR.bytes * PAIR * pairs * t.images * own_n * (t.cluster - 1)
     handed_bytes = WAVES * MATRIX_WAVEFRONT * t.groups * sums_of(rows, t) * ACCUMULATOR.bytes
+    ring_bytes, behind = t.stages * stage_bytes, (t.slices - 1) * handed_bytes + results_bytes
+    beside = sent_bytes + barriers_of(t) * BARRIER_BYTES
+    over_bytes = np.maximum(ring_bytes, behind)
+    apart_blocks = _blocks_of_unit(ring_bytes + behind + beside)
+    over = ((np.asarray(t.repeat) == 1) & (apart_blocks < 2)
+            & (_blocks_of_unit(over_bytes + beside) > apart_blocks))
+    work_bytes = np.where(over, over_bytes, ring_bytes + behind)
     tiles_i, all_steps = ceil_div(problem.batch, t.images) * t.parts, ceil_div(k, t.step)
     return ImageShape(
         m=m, k=k, area=area, along=along, part=part, pairs=pairs, instructions=instructions,
         rows=rows, waves=WAVES * t.groups * t.slices + 1, filter_bytes=filter_bytes,
         plane_bytes=plane_bytes, stage_bytes=stage_bytes, results_bytes=results_bytes,
         handed_bytes=handed_bytes, sent_bytes=sent_bytes,
-        lds_bytes=(t.stages * stage_bytes + (t.slices - 1) * handed_bytes + sent_bytes
-                   + results_bytes + barriers_of(t) * BARRIER_BYTES),
+        work_bytes=work_bytes,
+        lds_bytes=work_bytes + beside,
         all_steps=all_steps, steps=ceil_div(all_steps, t.cluster), tiles_n=ceil_div(m, t.tile_n),
         tiles_i=tiles_i, blocks_i=ceil_div(tiles_i, t.repeat))
+
+
+def _blocks_of_unit(lds_bytes: Count) -> Count:
+    """Blocks of so many bytes that a compute unit of sm_90 has room for."""
+    return _UNIT_BYTES // (lds_bytes + _BLOCK_BYTES)
 
 
 def barriers_of(t: Any) -> Count:
