@@ -19,9 +19,9 @@ struct RingCopies {
   __device__ RingCopies(const Products &block_, const Arguments &args_)
       : block(block_), args(args_) {}
 
-  // Fills the ring, ahead of the warpgroups by as many steps as it has buffers. Columns of the first
-  // buffers come before all rows where they are kept, or where rows are to be waited for: else the
-  // first products would wait for the columns of later ones.
+  // Fills the ring, ahead of the warpgroups by as many steps as it has buffers. Columns of the
+  // first buffers come before all rows where they are kept, or where rows are to be waited for:
+  // else the first products would wait for the columns of later ones.
   template <class Before>
   __device__ void copy_all(const Before &before) const {
     before.wait_for_constants();
