@@ -4,8 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from functorch.compile import make_boxed_func  # noqa: E402
-from torch._dynamo.backends.common import aot_autograd  # noqa: E402
+from compiled_programs import keeping  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch_gpu import NAME, torch_gpu  # noqa: E402
 
@@ -160,12 +159,8 @@ def test_a_compiled_step_has_one_operator_for_both(last, launches):
     layer, x = layer_and_image(last)
     texts = []
 
-    def compiler(program, inputs):
-        texts.append(program.code)
-        return make_boxed_func(program.forward)
-
     torch._dynamo.reset()
-    compiled = torch.compile(layer, backend=aot_autograd(fw_compiler=compiler), fullgraph=True)
+    compiled = torch.compile(layer, backend=keeping(texts), fullgraph=True)
     wanted = step(layer, x, by_pytorch(layer))
     launches.clear()
     agree(step(layer, x, compiled), wanted)

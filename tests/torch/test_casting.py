@@ -7,10 +7,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import tiny_networks  # noqa: E402
-from functorch.compile import make_boxed_func  # noqa: E402
+from compiled_programs import keeping  # noqa: E402
 from refusals import needs  # noqa: E402
 from torch import nn  # noqa: E402
-from torch._dynamo.backends.common import aot_autograd  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import dscore.torch as dt  # noqa: E402
@@ -199,15 +198,10 @@ def test_compiled_models_cast_their_filters_together(broken):
     torch._dynamo.reset()
     texts = []
 
-    def compiler(program, inputs):
-        texts.append(program.code)
-        return make_boxed_func(program.forward)
-
     if broken:
         last = [one for one in model.modules() if isinstance(one, dt.Conv2d)][-1]
         last.register_forward_pre_hook(lambda *_: torch._dynamo.graph_break())
-    compiled = torch.compile(model, backend=aot_autograd(fw_compiler=compiler),
-                             fullgraph=not broken)
+    compiled = torch.compile(model, backend=keeping(texts), fullgraph=not broken)
     for one, other in zip(gradients(compiled, x), expected, strict=True):
         torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2)
     count = len(texts)
