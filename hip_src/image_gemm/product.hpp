@@ -105,7 +105,7 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   static constexpr bool works_ahead = true;
   static __device__ void fetch_ahead(const Arguments &args, const Shape &s) {
     const int k = Roles::k(s);
-    const int rows = rows_ahead<T>(s.batch * k, t::area, most_ahead_of(lds_bytes));
+    const int rows = rows_ahead<T>(s.batch * k, t::area, most_ahead_of(blocks(s), lds_bytes));
     prefetch_share<T>(Roles::planes(args), rows * t::area, blocks(s));
     prefetch_share<T>(Roles::filters(args), Roles::m(s) * k, blocks(s));
     prefetch_channels<typename Roles::Results>(args, Roles::m(s), blocks(s));

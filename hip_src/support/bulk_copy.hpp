@@ -132,10 +132,11 @@ constexpr int most_ahead_bytes = 4 << 20;
 __host__ __device__ constexpr int blocks_of_unit(int lds_bytes) {
   return 228 * 1024 / (lds_bytes + 1024);
 }
-// The same of blocks of so many bytes of LDS: those with room beside the blocks of the kernel
-// before ask while that works, and so have the time for all (docs/benchmark_notes.md).
-__host__ __device__ constexpr int most_ahead_of(int lds_bytes) {
-  return blocks_of_unit(lds_bytes) > 1 ? 16 << 20 : most_ahead_bytes;
+// The same of so many blocks of so many bytes of LDS: where all have room beside those of the
+// kernel before, they ask while that works, and have the time for more (docs/benchmark_notes.md).
+__host__ __device__ constexpr int most_ahead_of(int blocks, int lds_bytes) {
+  constexpr int units = 144;  // of sm_90, at most
+  return blocks <= units && blocks_of_unit(lds_bytes) > 1 ? 16 << 20 : most_ahead_bytes;
 }
 
 // Rows of so many elements that are asked for ahead, of those that are there.
