@@ -59,7 +59,7 @@ class _Product(PlaneProduct):
 
     def allocate(self, blocks: Blocks) -> None:
         """The sums in registers; the ring, what slices and blocks hand over, results and barriers
-        in LDS, of which some lie where others were."""
+        in LDS. What slices hand over and results may lie where the ring was."""
         t, shape, size = self.t, self.shape, self.element.bytes
         self.blocks = blocks
         lanes = t.slices * self.rows * 2 // int(shape.rows)

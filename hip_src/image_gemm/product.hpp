@@ -266,8 +266,8 @@ struct ImageProducts : KernelOn<T, typename Roles_::Arguments, Roles_::optional>
   // the tile before were, which have left.
   __device__ void wait_for_room(const Tile &tile) const {
     if (t::over_ring) arrive(vacant);
-    if (t::over_ring || (t::repeat > 1 && tile.number > 0))
-      wait_barrier(vacant, t::over_ring ? 0 : (tile.number - 1) & 1);
+    if (t::over_ring) wait_barrier(vacant, 0);
+    else if (t::repeat > 1 && tile.number > 0) wait_barrier(vacant, (tile.number - 1) & 1);
   }
   // Results to LDS, of which the first leave while others are made; those of parts leave together.
   __device__ void put_all(const ImageResults<ImageProducts> &results, const OwnSums &sums,

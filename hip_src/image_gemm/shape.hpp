@@ -80,23 +80,24 @@ struct ImageGemmShape : Tiling {
   static constexpr int own_n = own_runs * 8;
   static constexpr int chunks = largest_divisor(own_runs, 4), chunk = own_n / chunks;
   static constexpr int result_elements = own_n * t::part;
-  static constexpr int behind_ring =  // what slices hand over, and results
+  static constexpr int behind_bytes =  // what slices hand over, and results
       (t::slices - 1) * handed_bytes + t::images * result_elements * 2;
   static constexpr int barriers = 2 * t::stages + 6 + (t::cluster > 1);
-  static constexpr int beside =
+  static constexpr int beside_bytes =
       SharedRuns::lds_bytes + barriers * static_cast<int>(sizeof(TransferBarrier));
   // They lie where the ring was, if a compute unit then has room for a second block, or for one;
   // not where the ring runs on to further tiles. For a third block it lost: a unit may then have
   // three of the next kernel's blocks, and others one.
-  static constexpr int apart_blocks = blocks_of_unit(ring_bytes + behind_ring + beside);
-  static constexpr int over_blocks = blocks_of_unit(greatest(ring_bytes, behind_ring) + beside);
+  static constexpr int apart_blocks = blocks_of_unit(ring_bytes + behind_bytes + beside_bytes);
+  static constexpr int over_bytes = greatest(ring_bytes, behind_bytes);
+  static constexpr int over_blocks = blocks_of_unit(over_bytes + beside_bytes);
   static constexpr bool over_ring =
       t::repeat == 1 && apart_blocks < 2 && over_blocks > apart_blocks;
   static constexpr int shared_at = over_ring ? 0 : ring_bytes;
   static constexpr int results_at = shared_at + (t::slices - 1) * handed_bytes;
-  static constexpr int sent_at = greatest(ring_bytes, shared_at + behind_ring);
+  static constexpr int sent_at = greatest(ring_bytes, shared_at + behind_bytes);
   static constexpr int barriers_at = sent_at + SharedRuns::lds_bytes;
-  static constexpr int lds_bytes = sent_at + beside;
+  static constexpr int lds_bytes = sent_at + beside_bytes;
 };
 
 }  // namespace dscore

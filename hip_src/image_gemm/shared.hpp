@@ -23,7 +23,7 @@ __device__ inline bool join_image_slices(const Products &block, typename Product
   };
   if (block.slice > 0) {
     each(block.slice, [](float sum, float &part) { part = sum; });
-    arrive(block.shared);  // each thread: racecheck knows no order by way of its wavefront
+    arrive(block.shared);  // every lane: one that does for all leaves racecheck in doubt
     return false;
   }
   wait_barrier(block.shared, 0);

@@ -127,16 +127,10 @@ __device__ inline void prefetch_channels(const Arguments &args, int channels, in
 // Bytes of an operand, or of the images that a gradient sums, that blocks ask for ahead. Some four
 // million come while the kernel before ends; of more, some come twice (docs/benchmark_notes.md).
 constexpr int most_ahead_bytes = 4 << 20;
-// Blocks of so many bytes of LDS that a compute unit of sm_90 has room for: of its 228 KB each
-// takes 1 KB more.
-__host__ __device__ constexpr int blocks_of_unit(int lds_bytes) {
-  return 228 * 1024 / (lds_bytes + 1024);
-}
 // The same of so many blocks of so many bytes of LDS: where all have room beside those of the
 // kernel before, they ask while that works, and have the time for more (docs/benchmark_notes.md).
 __host__ __device__ constexpr int most_ahead_of(int blocks, int lds_bytes) {
-  constexpr int units = 144;  // of sm_90, at most
-  return blocks <= units && blocks_of_unit(lds_bytes) > 1 ? 16 << 20 : most_ahead_bytes;
+  return blocks <= hopper_units && blocks_of_unit(lds_bytes) > 1 ? 16 << 20 : most_ahead_bytes;
 }
 
 // Rows of so many elements that are asked for ahead, of those that are there.

@@ -12,6 +12,13 @@
 
 namespace dscore {
 
+constexpr int hopper_units = 144;  // compute units of sm_90, at most
+// Blocks of so many bytes of LDS that one of them has room for: of its 228 KB each takes 1 KB more
+// (CUDA C++ Programming Guide, compute capability 9.0).
+__host__ __device__ constexpr int blocks_of_unit(int lds_bytes) {
+  return 228 * 1024 / (lds_bytes + 1024);
+}
+
 __device__ inline void follow_previous_kernel() {
 #if defined(DSCORE_EARLY_START)
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -92,9 +92,9 @@ int run(const typename Kernel::Arguments &args, typename Kernel::Shape shape, vo
 // Blocks let the next kernel's come when they end, no earlier unless their kernel works ahead or
 // their tiling says so. Of many blocks the next kernel's come when all have ended: letting them
 // come before gained 1 to 15 % with up to 512 blocks on an H200, and lost up to a third with 15,360
-// (docs/benchmark_notes.md). It is 576, four on each of Hopper's 144 compute units: tilings with
-// several tiles of a block make as many blocks as have room. That was not timed by itself.
-constexpr unsigned most_blocks_followed_early = 576;
+// (docs/benchmark_notes.md). It is four on each of Hopper's compute units: tilings with several
+// tiles of a block make as many blocks as have room. That was not timed by itself.
+constexpr unsigned most_blocks_followed_early = 4 * hopper_units;
 
 template <int Cluster, class... Given>
 hipError_t start(void (*kernel)(Given...), int blocks, int threads, int lds_bytes,

@@ -1,5 +1,7 @@
-"""LDS that launches ask for, so that blocks which come early spread evenly over the CUs."""
+"""LDS that launches ask for, so that blocks which come early spread evenly over the CUs, and what
+kernels know of these."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,8 +10,10 @@ from hypothesis import strategies as st
 from profiles import examples
 
 import dscore
+from dscore.algorithms.image_gemm.tiling import DRIVER_LDS_BYTES, UNIT_LDS_BYTES
 from dscore.algorithms.registry import algorithm_of
 from dscore.building.codegen import KernelSource
+from dscore.building.headers import sources
 from dscore.core import catalog
 from dscore.core.token import parse_problem
 from dscore.ops import operands_of
@@ -116,3 +120,17 @@ def test_the_smallest_layer_that_is_spread_has_a_mebi_of_elements():
                 for plan in (make_plan(replace(CROWDED, batch=batch), H200, TILING)
                              for batch in (32, 6, 1, 5))}
     assert elements[False] < 1 << 20 <= elements[True]
+
+
+def test_what_kernels_know_of_hoppers_compute_units_is_what_devices_have():
+    header = (sources() / "support/early_start.hpp").read_text()
+    units = int(re.search(r"hopper_units = (\d+);", header)[1])
+    unit_kib, block_bytes = re.search(r"return (\d+) \* 1024 / \(lds_bytes \+ (\d+)\);",
+                                      header).groups()
+    assert (1024 * int(unit_kib), int(block_bytes)) == (UNIT_LDS_BYTES, DRIVER_LDS_BYTES)
+    hoppers = [device for device in catalog.devices().values() if device.warpgroups]
+    assert "h200" in {device.name for device in hoppers}
+    for device in hoppers:
+        assert device.lds_bytes_per_cu == UNIT_LDS_BYTES, device.name
+        assert device.lds_reserved_bytes == DRIVER_LDS_BYTES, device.name
+        assert device.compute_units <= units, device.name

@@ -102,7 +102,7 @@ FAULTS = {
     "slices' sums read before they are there": (
         SLICED, "  wait_barrier(block.shared, 0);\n", "", "WRONG", SHARED),
     "a slice's sums where another one reads": (
-        OVER, "if (t::over_ring || (t::repeat", "if ((t::repeat", "WRONG"),
+        OVER, "if (t::over_ring) wait_barrier(vacant, 0);", "if (t::over_ring) {}", "WRONG"),
     "the last pixel's neighbour stored": (ODD, "i % 2 == 0, pixel + 1 < t::area);",
                                           "i % 2 == 0, true);", "WRONG", RESULTS),
     "results of a tile in place of another's": (

@@ -2,9 +2,10 @@
 
 
 def keeping(texts):
-    """The backend; the code of each program goes to *texts*, and the program runs as it is.
+    """The backend: the code of each program goes to *texts*, and the program runs as it is.
 
-    Imported here, as each process that collects the tests would wait two seconds for it.
+    It imports PyTorch's compiler itself, as that takes two seconds of each process that collects
+    the tests.
     """
     from functorch.compile import make_boxed_func
     from torch._dynamo.backends.common import aot_autograd

@@ -111,8 +111,8 @@ class ImageGemm(Algorithm):
               "which those of an image are a multiple"),
         Limit("E-PARTS", "parts of a plane", "", "",
               lambda c: (c.tiling.parts, _most_parts(c)),
-              lambda c: f"each has pixels; more than one of one image and tile alone, where "
-              f"{_EIGHT // 2} of {_EIGHT} pixels of a plane are left over"),
+              lambda c: "each has pixels; several where a block has one tile of one image, and "
+              f"{_EIGHT // 2} pixels are left of a plane by {_EIGHT}"),
         Limit("E-REPEAT", "repeat", "", "",
               lambda c: (np.where(c.tiling.slices * c.tiling.cluster > 1, c.tiling.repeat, 1), 1),
               lambda c: "slices and clusters have one tile of images"),

@@ -16,7 +16,7 @@ from dscore.core.numerics import WORD_BYTES
 # of a wavefront; `result`: of a pair of results; `step`: of the end of a step; `join`: of a sum
 # that is handed over. `cluster`: of sums that blocks share, and `sent` for a byte of those that
 # come to a block, over the compute units for each block. `ragged`: bytes of the L2 cache for a row
-# of a part of a plane, as its ends share sectors of memory with other parts. Fitted to 3,593
+# of a part of a plane, as those of many channels lose; why is not known. Fitted to 3,593
 # timings in float16 of the layers of P1-P45 with such planes at batch 8, 32 and 64, those of
 # 14 x 14 at batch 1 as well, but for `memory` (docs/model.md).
 WEIGHTS = {"wavefront": 0.515, "product": 4.31, "lds": 0.889, "read": 42.4, "step": 142.0,

@@ -31,8 +31,9 @@ from dscore.core.tiling import Tiling
 DEPTH, PAIR = 16, 2
 # Bytes of which buffers of the ring are a multiple.
 _TILE_BYTES = 8 * ROW_BYTES
-# Bytes of LDS of a compute unit of sm_90, and those that a block takes beside its own.
-_UNIT_BYTES, _BLOCK_BYTES = 228 * 1024, 1024
+# Bytes of LDS of a compute unit of sm_90, and those that the driver keeps of each block: a kernel's
+# places in LDS follow from them, whatever the device's file says.
+UNIT_LDS_BYTES, DRIVER_LDS_BYTES = 228 * 1024, 1024
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class ImageGemmTiling(Tiling):
     share. The summed channels come `step` at a time through a ring of `stages` LDS buffers, which a
     further wavefront fills by the copy engine. `slices` times as many warpgroups share the steps,
     and so do the blocks of a `cluster`, which add their sums themselves. A block takes `repeat`
-    tiles of images one after the other. Where planes are in
-    `parts`, a block has one part of the planes of one image.
+    tiles of images one after the other. Where planes are in `parts`, a block has one part of the
+    planes of one image.
     """
 
     tile_n: int
@@ -127,13 +128,13 @@ def shape_of(problem: ConvProblem, t: Any) -> ImageShape:
     results_bytes = t.images * own_n * part * spec.element.bytes
     sent_bytes = ACCUMULATOR.bytes * PAIR * pairs * t.images * own_n * (t.cluster - 1)
     handed_bytes = WAVES * MATRIX_WAVEFRONT * t.groups * sums_of(rows, t) * ACCUMULATOR.bytes
-    ring_bytes, behind = t.stages * stage_bytes, (t.slices - 1) * handed_bytes + results_bytes
-    beside = sent_bytes + barriers_of(t) * BARRIER_BYTES
-    over_bytes = np.maximum(ring_bytes, behind)
-    apart_blocks = _blocks_of_unit(ring_bytes + behind + beside)
-    over = ((np.asarray(t.repeat) == 1) & (apart_blocks < 2)
-            & (_blocks_of_unit(over_bytes + beside) > apart_blocks))
-    work_bytes = np.where(over, over_bytes, ring_bytes + behind)
+    ring_bytes, behind_bytes = t.stages * stage_bytes, (t.slices - 1) * handed_bytes + results_bytes
+    beside_bytes = sent_bytes + barriers_of(t) * BARRIER_BYTES
+    over_bytes = np.maximum(ring_bytes, behind_bytes)
+    apart_blocks = _blocks_of_unit(ring_bytes + behind_bytes + beside_bytes)
+    over_ring = ((np.asarray(t.repeat) == 1) & (apart_blocks < 2)
+                 & (_blocks_of_unit(over_bytes + beside_bytes) > apart_blocks))
+    work_bytes = np.where(over_ring, over_bytes, ring_bytes + behind_bytes)
     tiles_i, all_steps = ceil_div(problem.batch, t.images) * t.parts, ceil_div(k, t.step)
     return ImageShape(
         m=m, k=k, area=area, along=along, part=part, pairs=pairs, instructions=instructions,
@@ -141,14 +142,14 @@ def shape_of(problem: ConvProblem, t: Any) -> ImageShape:
         plane_bytes=plane_bytes, stage_bytes=stage_bytes, results_bytes=results_bytes,
         handed_bytes=handed_bytes, sent_bytes=sent_bytes,
         work_bytes=work_bytes,
-        lds_bytes=work_bytes + beside,
+        lds_bytes=work_bytes + beside_bytes,
         all_steps=all_steps, steps=ceil_div(all_steps, t.cluster), tiles_n=ceil_div(m, t.tile_n),
         tiles_i=tiles_i, blocks_i=ceil_div(tiles_i, t.repeat))
 
 
 def _blocks_of_unit(lds_bytes: Count) -> Count:
     """Blocks of so many bytes that a compute unit of sm_90 has room for."""
-    return _UNIT_BYTES // (lds_bytes + _BLOCK_BYTES)
+    return UNIT_LDS_BYTES // (lds_bytes + DRIVER_LDS_BYTES)
 
 
 def barriers_of(t: Any) -> Count:
