@@ -116,6 +116,16 @@ def batches_of(text: str | None) -> tuple[int, ...] | None:
     return tuple(require_int(int(part), "--batch") for part in parts)
 
 
+def names_of(text: str, option: str, choices: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of ``default,matmul``, each once; SpecError for one that is not among *choices*.
+
+    >>> names_of("cold, hot", "--cache", ("cold", "hot", "eager"))
+    ('cold', 'hot')
+    """
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    return tuple(dict.fromkeys(require_one_of(part, option, choices) for part in parts or [text]))
+
+
 def is_problem(text: str) -> bool:
     """Whether a layer is stated as a problem, which has a batch; not by a name.
 

@@ -8,13 +8,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
 from dscore.cli import options
 from dscore.cli.ending import error_record
-from dscore.cli.inputs import batches_of, is_problem, layers_of, measuring_backend, planner_of
+from dscore.cli.inputs import (
+    batches_of,
+    is_problem,
+    layers_of,
+    measuring_backend,
+    names_of,
+    planner_of,
+)
 from dscore.cli.show.json import Record, print_json, row_records
 from dscore.cli.show.text import counted, print_note, progress, require_name, require_writable
 from dscore.core.errors import (
@@ -33,6 +40,7 @@ if TYPE_CHECKING:
     from dscore.bench.run import Bench
     from dscore.bench.summary import LayerResult
     from dscore.core.backend import Backend
+    from dscore.core.catalog import NamedProblem
 
 _BATCHES = (1, 8, 16, 32, 64)
 _WITHOUT_GPU = ("Without one, `dscore bench --replay FILE.csv` shows what was measured elsewhere, "
@@ -58,45 +66,25 @@ class BenchRequest:
     markdown: bool
     json: bool
     arithmetic: str
+    ways: str | None
 
-
-_Peer = Annotated[str, typer.Option(
-    "--peer", metavar="torch|none",
-    help="Compare with PyTorch (its default, channels_last, without cuDNN, and matmul for "
-         "1x1), or time dscore alone.")]
-_Batches = Annotated[str | None, typer.Option(
-    "--batch", metavar="N,N,...", show_default=False,
-    help="Images in a batch.  [default: 1,8,16,32,64 on a GPU where a layer is named; of problems "
-         "alone, as n8c64h14w14_o384k1, and elsewhere the layers' own]")]
-_Caches = Annotated[str | None, typer.Option(
-    "--cache", metavar="cold,hot,eager", show_default=False,
-    help="Device time with data outside the cache (cold) or in it (hot), or the time of a "
-         "call from Python (eager).  [default: all]")]
-_Tf32 = Annotated[bool, typer.Option(
-    "--tf32", help="Also time PyTorch with TF32 allowed; this stays out of the comparison.")]
-_Out = Annotated[str | None, typer.Option(
-    "--out", metavar="FILE.csv", show_default=False,
-    help="Keep every measurement in this file, and measure only what it lacks.")]
-_Plot = Annotated[str | None, typer.Option(
-    "--plot", metavar="DIR", show_default=False,
-    help="Write pictures (SVG) here: mean times over batches, and a roofline.")]
 
 
 def bench(
     layers: options.LayersOrNone = None,
-    peer: _Peer = "torch",
-    batch: _Batches = None,
-    cache: _Caches = None,
+    peer: options.Peer = "torch",
+    batch: options.Batches = None,
+    cache: options.Caches = None,
     backend: options.BackendName = "auto",
     device: options.OwnDeviceName = None,
     tiling: options.TilingFields = None,
     arithmetic: options.Arithmetic = "sum",
     dtype: options.Dtype = None,
     layout: options.LayoutName = None,
-    tf32: _Tf32 = False,
+    tf32: options.Tf32 = False,
     seed: options.Seed = 0,
-    out: _Out = None,
-    plot: _Plot = None,
+    out: options.Measurements = None,
+    plot: options.Plot = None,
     network: options.Networks = None,
     image: options.Image = "1x3x224x224",
     task: options.Task = None,
@@ -115,6 +103,7 @@ def bench(
 
     \b
     dscore bench D1-D30 P1-P45 --out layers.csv --plot pictures
+    dscore bench P1-P45 --batch 32 --cache cold --ways default,matmul
     dscore bench mobilenet_v2 --dtype float16 --layout nhwc --peer none
     dscore bench --network mobilenet_v2 --network my_module:make --batch 32 --task training
 
@@ -122,7 +111,7 @@ def bench(
     unless --backend names what to time. A layer that PyTorch wins is no failure.
     """
     request = BenchRequest(peer, batch, cache, backend, device, tiling, tf32, seed, out, plot,
-                           markdown, json, arithmetic)
+                           markdown, json, arithmetic, ways)
     _require_usable(request)
     if network:
         from dscore.cli.commands import bench_network
@@ -131,8 +120,8 @@ def bench(
         _exit(bench_network.run(bench_network.NetworkRequest(
             tuple(network), image, task, ablation, ways, batch, backend, seed, plot, json,
             arithmetic, dtype, layout)))
-    if task is not None or ablation or ways is not None:
-        raise SpecError("--task, --ablation and --ways are of whole networks: name --network")
+    if task is not None or ablation:
+        raise SpecError("--task and --ablation are of whole networks: name --network")
     if replay:
         from dscore.cli.commands import bench_replay
 
@@ -180,7 +169,8 @@ def _exit(rows: Sequence[Row | NetworkRow]) -> NoReturn:
 def _require_files_alone(layers: list[str] | None, request: BenchRequest) -> None:
     """Raise SpecError for what a replay would ignore."""
     given = {"layers": layers or None, "--batch": request.batch, "--cache": request.cache,
-             "--device": request.device, "--tiling": request.tiling, "--out": request.out}
+             "--device": request.device, "--tiling": request.tiling, "--ways": request.ways,
+             "--out": request.out}
     if named := [name for name, value in given.items() if value is not None]:
         raise SpecError(f"--replay takes all that its files hold; leave out {', '.join(named)}")
 
@@ -212,19 +202,32 @@ def _bench(names: list[str], request: BenchRequest) -> Bench:
     """The benchmark that the options state."""
     from dscore import api
     from dscore.bench.run import Bench, Comparison
-    from dscore.bench.torch_methods import WAYS
 
-    with_peers = require_one_of(request.peer, "--peer", ("torch", "none")) == "torch"
     device = None if request.device is None else api.device_of(request.device)
     layers = layers_of(names, None, request.arithmetic)
+    ways = _ways(request, layers)
     batches, caches = batches_of(request.batch), _caches(request.cache)
     planner = planner_of(request.tiling)
     backend = measuring_backend(request.backend, _WITHOUT_GPU)
     if batches is None:
         batches = _usual_batches(names, backend)
     return Bench(Comparison(
-        tuple(layers), batches, request.backend, WAYS if with_peers else (), caches, device,
-        planner, request.tf32, request.seed))
+        tuple(layers), batches, request.backend, ways, caches, device, planner, request.tf32,
+        request.seed))
+
+
+def _ways(request: BenchRequest, layers: Sequence[NamedProblem]) -> tuple[str, ...]:
+    """PyTorch's ways that are timed: all, or those of --ways; none where dscore runs alone."""
+    from dscore.bench.torch_methods import WAYS
+
+    alone = require_one_of(request.peer, "--peer", ("torch", "none")) == "none"
+    if request.ways is None:
+        return () if alone else WAYS
+    if alone:
+        raise SpecError("--ways names ways of PyTorch, which --peer none leaves out")
+    if exact := [layer.name for layer in layers if layer.problem.spec.element.exact]:
+        raise SpecError(f"--ways is of floats; {exact[0]} is of int8, whose peers are others")
+    return names_of(request.ways, "--ways", WAYS)
 
 
 def _usual_batches(names: Sequence[str], backend: Backend) -> tuple[int, ...]:
@@ -236,12 +239,9 @@ def _usual_batches(names: Sequence[str], backend: Backend) -> tuple[int, ...]:
 
 
 def _caches(text: str | None) -> tuple[str, ...]:
-    if text is None:
-        return ()
     from dscore.bench.run import CACHES
 
-    return tuple(dict.fromkeys(require_one_of(part.strip(), "--cache", CACHES)
-                               for part in text.split(",")))
+    return () if text is None else names_of(text, "--cache", CACHES)
 
 
 def _measure(bench: Bench, done: dict[Key, Row], out: Path | None) -> BaseException | None:
@@ -274,9 +274,12 @@ def _report(bench: Bench, rows: list[Row], results: list[LayerResult], seconds: 
 
 def _circumstances(bench: Bench) -> list[str]:
     """What the figures depend on."""
+    from dscore.bench.torch_methods import WAYS
     from dscore.cli.show.tables import floors_text
 
     lines = [f"on {bench.title}; {bench.versions}", floors_text(bench.floors)]
+    if 0 < len(ways := bench.comparison.ways) < len(WAYS):
+        lines.append(f"note: the best of PyTorch's ways is of {', '.join(ways)} alone")
     if bench.runner.on_host:
         lines.append("note: these are wall-clock times on this machine's processor, and say "
                     "nothing of a GPU")

@@ -12,12 +12,13 @@ from dscore.cli.ending import error_record
 from dscore.cli.inputs import (
     image_shape_of,
     measuring_backend,
+    names_of,
     require_torch_package,
     workplace_of,
 )
 from dscore.cli.show.json import finite, print_json
 from dscore.cli.show.text import counted, print_note, progress
-from dscore.core.errors import DscoreError, SpecError, require_int, require_one_of
+from dscore.core.errors import DscoreError, SpecError, require_int
 
 if TYPE_CHECKING:
     from dscore.bench.ablation import AblationRow
@@ -88,18 +89,12 @@ def _comparison(request: NetworkRequest) -> NetworkComparison:
     shape = image_shape_of(request.image)
     for network in request.networks:
         factory_of(network)
-    ways = WAYS if request.ways is None else _parts(request.ways)
+    ways = WAYS if request.ways is None else names_of(request.ways, "--ways", WAYS)
     batches = tuple(require_int(int(part) if part.strip().isdecimal() else part, "--batch")
                     for part in (request.batch or _BATCHES).split(","))
-    tasks = TASKS[:1] if request.task is None else _parts(request.task)
-    for task in tasks or (request.task,):
-        require_one_of(task, "--task", TASKS)
+    tasks = TASKS[:1] if request.task is None else names_of(request.task, "--task", TASKS)
     return NetworkComparison(request.networks, batches, shape, tasks, ways, request.backend,
                              request.seed)
-
-
-def _parts(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _measure(request: NetworkRequest, comparison: NetworkComparison, workplace: Workplace,

@@ -51,6 +51,29 @@ def test_beside_pytorch(call: Call) -> None:
         assert way in result.out
 
 
+@needs_torch
+def test_ways_of_pytorch_may_be_named(call: Call) -> None:
+    result = call("bench", POINTWISE, "--backend", "reference", "--cache", "hot",
+                  "--ways", "default,matmul")
+    assert result.code == 0
+    assert "matmul" in result.out
+    assert "native" not in result.out
+    assert "the best of PyTorch's ways is of default, matmul alone" in unwrapped(result.out)
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ((POINTWISE, "--ways", "matmull"), "--ways must be one of default, channels_last, native, "
+                                       "matmul; got 'matmull'"),
+    ((POINTWISE, "--ways", "default", "--peer", "none"), "which --peer none leaves out"),
+    (("P1_int8_nhwc", "--ways", "default"), "--ways is of floats; P1_int8_nhwc is of int8"),
+])
+def test_ways_that_cannot_be_timed_are_refused(
+        call: Call, arguments: tuple[str, ...], message: str) -> None:
+    result = call("bench", *arguments, "--backend", "reference", "--batch", "1")
+    assert result.code == 2
+    assert message in unwrapped(result.err)
+
+
 def test_losses_are_listed_as_plainly_as_wins(capsys: pytest.CaptureFixture[str]) -> None:
     times = {"D1": (2.0, 8.0, 4.0), "D2": (8.0, 16.0, 4.0), "D3": (4.0, 2.0, 3.0)}
     found = layer_results(
