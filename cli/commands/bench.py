@@ -69,7 +69,6 @@ class BenchRequest:
     ways: str | None
 
 
-
 def bench(
     layers: options.LayersOrNone = None,
     peer: options.Peer = "torch",
@@ -224,9 +223,11 @@ def _ways(request: BenchRequest, layers: Sequence[NamedProblem]) -> tuple[str, .
     if request.ways is None:
         return () if alone else WAYS
     if alone:
-        raise SpecError("--ways names ways of PyTorch, which --peer none leaves out")
+        raise SpecError("--ways names ways of PyTorch, which --peer none leaves out; give one of "
+                        "the two")
     if exact := [layer.name for layer in layers if layer.problem.spec.element.exact]:
-        raise SpecError(f"--ways is of floats; {exact[0]} is of int8, whose peers are others")
+        raise SpecError(f"--ways is of floats, and {exact[0]} is of int8, which has other peers; "
+                        "leave --ways out")
     return names_of(request.ways, "--ways", WAYS)
 
 
