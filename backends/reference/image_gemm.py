@@ -15,9 +15,8 @@ import numpy as np
 from dscore.algorithms.base import BARRIER_BYTES
 from dscore.algorithms.image_gemm.tiling import PAIR, barriers_of, shape_of
 from dscore.algorithms.warpgroup_gemm.tiling import ROWS
-from dscore.backends.reference.lockstep import batches, require_launch
+from dscore.backends.reference.lockstep import require_launch
 from dscore.backends.reference.machine import (
-    Addresses,
     Blocks,
     Floats,
     Ints,
@@ -32,9 +31,7 @@ from dscore.core.trace import Trace
 
 def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
     """Write the result of *plan* to the operand out."""
-    kernel = _Product(plan, operands)
-    for blocks, first in batches(plan, kernel.tiles, trace, kernel.allocate):
-        kernel.run(first + lane_ids(blocks.count, 1))
+    _Product(plan, operands).run_all(trace)
 
 
 run_input_gradient = run
@@ -61,7 +58,6 @@ class _Product(PlaneProduct):
         """The sums in registers; the ring, what slices and blocks hand over, results and barriers
         in LDS. What slices hand over and results may lie where the ring was."""
         t, shape, size = self.t, self.shape, self.element.bytes
-        self.blocks = blocks
         lanes = t.slices * self.rows * 2 // int(shape.rows)
         self.sums = blocks.registers("sums", int(shape.rows) * t.tile_n // 2, (
             blocks.count, lanes)).reshape(t.slices, blocks.count, self.rows, t.tile_n)
@@ -123,12 +119,7 @@ class _Product(PlaneProduct):
         return tile
 
     def _store(self, sums: Floats) -> None:
-        """The epilogue, and the stores of results."""
+        """The results of a tile, of the blocks' joined sums."""
         channel = self.first_n.reshape(-1, 1, 1) + lane_ids(self.t.tile_n)
         held = self.held[:, :, None] & (channel < self.shape.m)
-        at = Addresses(*np.broadcast_arrays(
-            (self.image[:, :, None] * self.shape.m + channel) * self.shape.area
-            + self.pixel[:, :, None], held))
-        if self.problem.operation == "conv":
-            sums = self.epilogue(self.blocks, sums, np.broadcast_to(channel, sums.shape), at)
-        self.blocks.store(self.out, at, sums)
+        self.store(sums, channel, self.image[:, :, None], self.pixel[:, :, None], held)

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from dscore.algorithms.base import BARRIER_BYTES
 from dscore.algorithms.columns import ceil_div
 from dscore.algorithms.pixel_gemm.tiling import shape_of
 from dscore.algorithms.warpgroup_gemm.tiling import ROWS
-from dscore.backends.reference.lockstep import batches, require_launch
+from dscore.backends.reference.lockstep import require_launch
 from dscore.backends.reference.machine import (
-    Addresses,
     Blocks,
     Floats,
     Ints,
@@ -24,22 +22,20 @@ from dscore.backends.reference.machine import (
     lane_ids,
     split,
 )
-from dscore.backends.reference.planes import PlaneProduct
+from dscore.backends.reference.planes import KeptPlaneProduct
 from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 
 
 def run(plan: Plan, operands: Operands, trace: Trace | None) -> None:
     """Write the result of *plan* to the operand out."""
-    kernel = _Product(plan, operands)
-    for blocks, first in batches(plan, kernel.tiles, trace, kernel.allocate):
-        kernel.run(first + lane_ids(blocks.count, 1))
+    _Product(plan, operands).run_all(trace)
 
 
 run_input_gradient = run
 
 
-class _Product(PlaneProduct):
+class _Product(KeptPlaneProduct):
     """The geometry of a block, its two tiles, and the blocks that run at present.
 
     Grid order: tile of channels fastest, then the block's first tile of pixels.
@@ -52,16 +48,13 @@ class _Product(PlaneProduct):
 
     def allocate(self, blocks: Blocks) -> None:
         """The sums in registers; the ring, what is kept, results and barriers in LDS."""
-        t, shape, size = self.t, self.shape, self.element.bytes
-        self.blocks = blocks
+        t = self.t
         self.sums = blocks.registers("sums", t.tile_n // 2, (
             blocks.count, 2 * t.tile_p)).reshape(blocks.count, t.tile_p, t.tile_n)
-        self.stage = int(shape.plane_bytes + (0 if t.kept else shape.filter_bytes)) // size
-        blocks.lds_tile("the ring of buffers", t.stages * self.stage, self.element)
-        self.kept = blocks.lds_tile("what is kept", int(shape.kept * shape.filter_bytes) // size,
-                                    self.element)
-        blocks.lds_tile("results", int(shape.result_bytes) // size, self.element)
-        blocks.lds_tile("barriers", 2 * t.stages * BARRIER_BYTES // size, self.element)
+        self.allocate_ring(blocks)
+        blocks.lds_tile("results", int(self.shape.result_bytes) // self.element.bytes,
+                        self.element)
+        self.allocate_barriers(blocks, 2 * t.stages)
 
     def run(self, block: Ints) -> None:
         """The blocks numbered *block*."""
@@ -79,21 +72,14 @@ class _Product(PlaneProduct):
             self._store()
 
     def _accumulate(self, tile: int) -> None:
-        """The steps of a block; the ring's turns run on from tile to tile."""
-        t, shape, size = self.t, self.shape, self.element.bytes
+        """The steps of one of a block's tiles."""
         self.sums.fill(0)
-        for step in range(int(shape.steps)):
-            ring = (tile * int(shape.steps) + step) % t.stages * self.stage
-            planes = self._planes(step, ring)
-            to = (self.kept + step * int(shape.filter_bytes) // size if t.kept
-                  else ring + int(shape.plane_bytes) // size)
-            filters = self.filters(self.first_n, t.tile_n, step, to,
-                                   kept=t.kept and tile > 0)
-            product = np.empty_like(self.sums)
-            for k in range(t.step):
+        product = np.empty_like(self.sums)
+        for planes, filters in self.operands_of(tile, self.first_n, self.t.tile_n):
+            for k in range(self.t.step):
                 self.blocks.fma(self.sums, planes[:, k, :, None], filters[:, None, :, k], product)
 
-    def _planes(self, step: int, to: int) -> Floats:
+    def planes_of(self, step: int, to: int) -> Floats:
         """A step's planes, by way of LDS: summed channels by pixels."""
         t, shape = self.t, self.shape
         image, pixel = self.image[:, None, :], self.pixel[:, None, :]
@@ -102,14 +88,9 @@ class _Product(PlaneProduct):
         return self.brought(self.planes, (image * shape.k + summed) * shape.area + pixel, held, to)
 
     def _store(self) -> None:
-        """The epilogue, and the stores of results."""
+        """The results of a tile."""
         t, shape = self.t, self.shape
         channel = self.first_n.reshape(-1, 1, 1) + lane_ids(t.tile_n)
         image, pixel = self.image[:, :, None], self.pixel[:, :, None]
         held = (channel < shape.m) & (image < self.problem.batch) & (pixel < shape.area)
-        at = Addresses(*np.broadcast_arrays(
-            (image * shape.m + channel) * shape.area + pixel, held))
-        sums = self.sums
-        if self.problem.operation == "conv":
-            sums = self.epilogue(self.blocks, sums.copy(), np.broadcast_to(channel, sums.shape), at)
-        self.blocks.store(self.out, at, sums)
+        self.store(self.sums.copy(), channel, image, pixel, held)

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from dscore.backends.reference.lockstep import LockstepKernel
+from dscore.algorithms.base import BARRIER_BYTES
+from dscore.backends.reference.lockstep import LockstepKernel, batches
 from dscore.backends.reference.machine import (
     Addresses,
     Blocks,
@@ -18,6 +20,7 @@ from dscore.backends.reference.machine import (
     lane_ids,
 )
 from dscore.core.plan import Plan
+from dscore.core.trace import Trace
 
 
 class PlaneProduct(LockstepKernel):
@@ -28,11 +31,26 @@ class PlaneProduct(LockstepKernel):
     """
 
     blocks: Blocks  # that run at present
+    tiles: int  # of channels and pixels, of which a block or a cluster begins with one each
 
     def __init__(self, plan: Plan, operands: Operands, shape: Any) -> None:
         super().__init__(plan, operands)
         self.shape, self.element = shape, self.problem.spec.element
         self.planes = "x" if self.problem.operation == "conv" else "gradient"
+
+    def allocate(self, blocks: Blocks) -> None:
+        """Registers and LDS of blocks."""
+        raise NotImplementedError
+
+    def run(self, block: Ints) -> None:
+        """The blocks numbered *block*."""
+        raise NotImplementedError
+
+    def run_all(self, trace: Trace | None) -> None:
+        """All blocks of the plan, as many together as fit memory."""
+        for blocks, first in batches(self.plan, self.tiles, trace, self.allocate):
+            self.blocks = blocks
+            self.run(first + lane_ids(blocks.count, 1))
 
     def filters(self, first: Ints, count: int, step: int, to: int, kept: bool = False) -> Floats:
         """A step's filters of *count* channels from *first* on, by the summed ones."""
@@ -56,3 +74,43 @@ class PlaneProduct(LockstepKernel):
             self.blocks.lds_write(to, tile, words, self.element)
         self.blocks.lds_read(tile, Addresses(words), to, element=self.element)
         return tile.reshape(at.shape)
+
+    def store(self, sums: Floats, channel: Ints, image: Ints, pixel: Ints, held: Bools) -> None:
+        """The epilogue, and the stores of those results of a tile that are *held*."""
+        at = Addresses(*np.broadcast_arrays(
+            (image * self.shape.m + channel) * self.shape.area + pixel, held))
+        if self.problem.operation == "conv":
+            sums = self.epilogue(self.blocks, sums, np.broadcast_to(channel, sums.shape), at)
+        self.blocks.store(self.out, at, sums)
+
+
+class KeptPlaneProduct(PlaneProduct):
+    """The same where a ring of buffers has planes and filters, or planes alone, and what is kept
+    has all filters."""
+
+    def allocate_ring(self, blocks: Blocks) -> None:
+        """The ring of buffers, and what is kept."""
+        t, shape, size = self.t, self.shape, self.element.bytes
+        self.stage = int(shape.plane_bytes + (0 if t.kept else shape.filter_bytes)) // size
+        blocks.lds_tile("the ring of buffers", t.stages * self.stage, self.element)
+        self.kept = blocks.lds_tile("what is kept", int(shape.kept * shape.filter_bytes) // size,
+                                    self.element)
+
+    def allocate_barriers(self, blocks: Blocks, count: int) -> None:
+        """So many barriers, behind all else."""
+        blocks.lds_tile("barriers", count * BARRIER_BYTES // self.element.bytes, self.element)
+
+    def planes_of(self, step: int, to: int) -> Floats:
+        """A step's planes, by way of LDS from element *to* on."""
+        raise NotImplementedError
+
+    def operands_of(self, tile: int, first: Ints, count: int) -> Iterator[tuple[Floats, Floats]]:
+        """Planes, and filters of *count* channels from *first* on, of each step of a block's tile
+        numbered *tile*; the ring's turns run on from tile to tile."""
+        t, shape, size = self.t, self.shape, self.element.bytes
+        for step in range(int(shape.steps)):
+            ring = (tile * int(shape.steps) + step) % t.stages * self.stage
+            planes = self.planes_of(step, ring)
+            to = (self.kept + step * int(shape.filter_bytes) // size if t.kept
+                  else ring + int(shape.plane_bytes) // size)
+            yield planes, self.filters(first, count, step, to, kept=t.kept and tile > 0)

@@ -9,7 +9,6 @@ import numpy as np
 
 from dscore.algorithms.base import (
     COMPILER_REGISTERS,
-    Algorithm,
     Case,
     Footprint,
     Limit,
@@ -17,7 +16,6 @@ from dscore.algorithms.base import (
     Work,
 )
 from dscore.algorithms.columns import Count, ceil_div, once_for_each, remainder
-from dscore.algorithms.gemm_universal.tiling import channels_last
 from dscore.algorithms.image_gemm import cost
 from dscore.algorithms.image_gemm.space import (
     MOST_GROUPS,
@@ -33,8 +31,7 @@ from dscore.algorithms.image_gemm.tiling import (
     shape_of,
     sums_of,
 )
-from dscore.algorithms.refusal import require_kind
-from dscore.algorithms.warpgroup_gemm.limits import unmapped
+from dscore.algorithms.planes import PlaneAlgorithm
 from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROW, ROWS
 from dscore.core.device import Device
 from dscore.core.plan import Plan, Violation
@@ -81,13 +78,11 @@ def _stages(case: Case) -> Count:
     return np.where(alone, MOST_STAGES + 1, t.stages)
 
 
-class ImageGemm(Algorithm):
+class ImageGemm(PlaneAlgorithm):
     """Pixels of whole images by channels, 64 pixels by the matrix units of a warpgroup."""
 
     name = "image_gemm"
     tiling = ImageGemmTiling
-    operations = ("conv", "input_gradient")
-    elements = ("float16", "bfloat16")
     limits = (
         Limit("E-WARPGROUPS", "warpgroups", "", "",
               lambda c: (1, int(c.device.warpgroups)),
@@ -133,23 +128,13 @@ class ImageGemm(Algorithm):
               lambda c: (sums_of(shape_of(c.problem, c.tiling).rows, c.tiling), MOST_SUMS)),
     )
     spaces = (SpaceGenerator(True, columns_of),)
-    compared = True  # small layers gemm_universal takes faster
     weights = cost.WEIGHTS
 
-    def suits(self, device: Device) -> bool:
-        return device.warpgroups
-
-    def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
-        if kind := require_kind(problem, self.name, "pointwise"):
-            return kind
-        if channels_last(problem):
-            return (Violation("E-LAYOUT", f"planes of {self.name}", "of one pixel",
-                              "of several; those of one are the same memory in NHWC"),)
-        area = problem.out_height * problem.out_width
-        if area > MOST_AREA:
-            return (Violation("E-AREA", f"pixels of a plane of {self.name}", str(area),
-                              f"{MOST_AREA}: a block has whole images"),)
-        return unmapped(problem, self.name)
+    def unfit_planes(self, area: int) -> tuple[Violation, ...]:
+        if area <= MOST_AREA:
+            return ()
+        return (Violation("E-AREA", f"pixels of a plane of {self.name}", str(area),
+                          f"{MOST_AREA}: a block has whole images"),)
 
     def chain(self, problem: ConvProblem, t: Any) -> int:
         shape = shape_of(problem, t)
@@ -168,9 +153,6 @@ class ImageGemm(Algorithm):
             fmas=sums * depth,
             # The units read filters for all lanes of a warpgroup.
             operand_loads=(ROWS * shape.rows + t.tile_n) / (ROWS * PAIR) * depth)
-
-    def arithmetic(self, problem: ConvProblem, t: Any) -> Any:
-        return "matrix16"
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         return sums_of(shape_of(problem, t).rows, t) + _WORDS + _BESIDE

@@ -10,7 +10,6 @@ import numpy as np
 
 from dscore.algorithms.base import (
     COMPILER_REGISTERS,
-    Algorithm,
     Case,
     Footprint,
     Limit,
@@ -18,12 +17,10 @@ from dscore.algorithms.base import (
     Work,
 )
 from dscore.algorithms.columns import Count, ceil_div, remainder
-from dscore.algorithms.gemm_universal.tiling import channels_last
 from dscore.algorithms.pixel_gemm import cost
 from dscore.algorithms.pixel_gemm.space import columns_of
 from dscore.algorithms.pixel_gemm.tiling import DEPTH, EIGHT, PixelGemmTiling, shape_of
-from dscore.algorithms.refusal import require_kind
-from dscore.algorithms.warpgroup_gemm.limits import unmapped
+from dscore.algorithms.planes import PlaneAlgorithm
 from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROWS
 from dscore.core.device import Device
 from dscore.core.plan import Plan, Violation
@@ -35,13 +32,11 @@ MOST_STAGES = 8
 _BESIDE, _ADDED, _MOST_BESIDE = 28, 36, 68
 
 
-class PixelGemm(Algorithm):
+class PixelGemm(PlaneAlgorithm):
     """Pixels of planes by channels, 64 pixels by the matrix units of a warpgroup."""
 
     name = "pixel_gemm"
     tiling = PixelGemmTiling
-    operations = ("conv", "input_gradient")
-    elements = ("float16", "bfloat16")
     limits = (
         Limit("E-WARPGROUPS", "warpgroups", "", "",
               lambda c: (1, int(c.device.warpgroups)),
@@ -58,25 +53,13 @@ class PixelGemm(Algorithm):
         Limit("E-STAGES", "stages", "", "", lambda c: (c.tiling.stages, MOST_STAGES)),
     )
     spaces = (SpaceGenerator(True, columns_of),)
-    compared = True  # small layers gemm_universal takes faster
     weights = cost.WEIGHTS
 
-    def suits(self, device: Device) -> bool:
-        return device.warpgroups
-
-    def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
-        if kind := require_kind(problem, self.name, "pointwise"):
-            return kind
-        if channels_last(problem):
-            return (Violation("E-LAYOUT", f"planes of {self.name}", "of one pixel",
-                              "of several; those of one are the same memory in NHWC"),)
-        if refused := unmapped(problem, self.name):
-            return refused
-        area = problem.out_height * problem.out_width
-        if area % EIGHT:
-            return (Violation("E-AREA", f"pixels of a plane of {self.name}", str(area),
-                              f"a multiple of {EIGHT}: a box begins at a multiple of 16 bytes"),)
-        return ()
+    def unfit_planes(self, area: int) -> tuple[Violation, ...]:
+        if area % EIGHT == 0:
+            return ()
+        return (Violation("E-AREA", f"pixels of a plane of {self.name}", str(area),
+                          f"a multiple of {EIGHT}: a box begins at a multiple of 16 bytes"),)
 
     def chain(self, problem: ConvProblem, t: Any) -> int:
         return int(shape_of(problem, t).steps * t.step + 1)
@@ -93,9 +76,6 @@ class PixelGemm(Algorithm):
             fmas=t.tile_n // 2 * depth,
             # The units read both operands for all lanes of a warpgroup.
             operand_loads=(ROWS + t.tile_n) / (ROWS * 2) * depth)
-
-    def arithmetic(self, problem: ConvProblem, t: Any) -> Any:
-        return "matrix16"
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         return t.tile_n // 2 + _BESIDE + _ADDED * (problem.spec.residual is not None)

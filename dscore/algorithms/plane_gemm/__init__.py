@@ -9,7 +9,6 @@ import numpy as np
 
 from dscore.algorithms.base import (
     COMPILER_REGISTERS,
-    Algorithm,
     Case,
     Footprint,
     Limit,
@@ -17,7 +16,6 @@ from dscore.algorithms.base import (
     Work,
 )
 from dscore.algorithms.columns import Count, remainder
-from dscore.algorithms.gemm_universal.tiling import channels_last
 from dscore.algorithms.plane_gemm import cost
 from dscore.algorithms.plane_gemm.space import columns_of
 from dscore.algorithms.plane_gemm.tiling import (
@@ -28,11 +26,10 @@ from dscore.algorithms.plane_gemm.tiling import (
     result_pixels,
     shape_of,
 )
-from dscore.algorithms.refusal import require_kind
-from dscore.algorithms.warpgroup_gemm.limits import unmapped
+from dscore.algorithms.planes import PlaneAlgorithm
 from dscore.algorithms.warpgroup_gemm.tiling import MOST_BOX, ROWS
 from dscore.core.device import Device
-from dscore.core.plan import Plan, Violation
+from dscore.core.plan import Plan
 from dscore.core.problem import ConvProblem
 
 MOST_STAGES = 8
@@ -46,13 +43,11 @@ def _least_step(problem: ConvProblem) -> int:
     return EIGHT * apart_of(problem.out_height * problem.out_width)
 
 
-class PlaneGemm(Algorithm):
+class PlaneGemm(PlaneAlgorithm):
     """Channels by pixels of planes, 64 channels by the matrix units of a warpgroup."""
 
     name = "plane_gemm"
     tiling = PlaneGemmTiling
-    operations = ("conv", "input_gradient")
-    elements = ("float16", "bfloat16")
     limits = (
         Limit("E-WARPGROUPS", "warpgroups", "", "",
               lambda c: (1, int(c.device.warpgroups)),
@@ -75,19 +70,7 @@ class PlaneGemm(Algorithm):
               lambda c: "wavefronts beside those that multiply"),
     )
     spaces = (SpaceGenerator(True, columns_of),)
-    compared = True  # small layers gemm_universal takes faster
     weights = cost.WEIGHTS
-
-    def suits(self, device: Device) -> bool:
-        return device.warpgroups
-
-    def runs(self, problem: ConvProblem) -> tuple[Violation, ...]:
-        if kind := require_kind(problem, self.name, "pointwise"):
-            return kind
-        if channels_last(problem):
-            return (Violation("E-LAYOUT", f"planes of {self.name}", "of one pixel",
-                              "of several; those of one are the same memory in NHWC"),)
-        return unmapped(problem, self.name)
 
     def chain(self, problem: ConvProblem, t: Any) -> int:
         return int(shape_of(problem, t).steps * t.step + 1)
@@ -104,9 +87,6 @@ class PlaneGemm(Algorithm):
             fmas=sums * depth,
             # The units read planes for all lanes of a warpgroup.
             operand_loads=(ROWS + t.images * t.tile_p) / (ROWS * 2) * depth)
-
-    def arithmetic(self, problem: ConvProblem, t: Any) -> Any:
-        return "matrix16"
 
     def registers(self, problem: ConvProblem, t: Any, device: Device) -> Count:
         return _sums(t) + t.step // 4 + _BESIDE + _REPEATED * (t.repeat > 1)
