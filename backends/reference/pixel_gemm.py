@@ -75,7 +75,7 @@ class _Product(KeptPlaneProduct):
         """The steps of one of a block's tiles."""
         self.sums.fill(0)
         product = np.empty_like(self.sums)
-        for planes, filters in self.operands_of(tile, self.first_n, self.t.tile_n):
+        for planes, filters in self.each_step(tile, self.first_n, self.t.tile_n):
             for k in range(self.t.step):
                 self.blocks.fma(self.sums, planes[:, k, :, None], filters[:, None, :, k], product)
 

@@ -74,7 +74,7 @@ class _Product(KeptPlaneProduct):
         """The steps of one of a block's tiles."""
         self.sums.fill(0)
         product = np.empty_like(self.sums)
-        for planes, filters in self.operands_of(tile, self.first_m, self.t.tile_m):
+        for planes, filters in self.each_step(tile, self.first_m, self.t.tile_m):
             for k in self._order():
                 self.blocks.fma(self.sums, filters[:, :, k, None, None],
                                 planes[:, None, :, k, :], product)

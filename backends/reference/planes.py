@@ -1,8 +1,9 @@
-"""What products of filters with planes have in common: how both come to a block by way of LDS
-(hip_src/plane_gemm, hip_src/pixel_gemm, hip_src/image_gemm)."""
+"""What products of filters with planes have in common: how both come to a block by way of LDS, and
+how results leave (hip_src/plane_gemm, hip_src/pixel_gemm, hip_src/image_gemm)."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,7 +24,7 @@ from dscore.core.plan import Plan
 from dscore.core.trace import Trace
 
 
-class PlaneProduct(LockstepKernel):
+class PlaneProduct(LockstepKernel, ABC):
     """A product of filters with planes of x, or of the output's gradient, in NCHW.
 
     *shape* is the geometry of the plan's tiling: `m` channels of results, `k` summed ones, and
@@ -31,20 +32,20 @@ class PlaneProduct(LockstepKernel):
     """
 
     blocks: Blocks  # that run at present
-    tiles: int  # of channels and pixels, of which a block or a cluster begins with one each
+    tiles: int  # blocks of the grid, or its clusters
 
     def __init__(self, plan: Plan, operands: Operands, shape: Any) -> None:
         super().__init__(plan, operands)
         self.shape, self.element = shape, self.problem.spec.element
         self.planes = "x" if self.problem.operation == "conv" else "gradient"
 
+    @abstractmethod
     def allocate(self, blocks: Blocks) -> None:
         """Registers and LDS of blocks."""
-        raise NotImplementedError
 
+    @abstractmethod
     def run(self, block: Ints) -> None:
         """The blocks numbered *block*."""
-        raise NotImplementedError
 
     def run_all(self, trace: Trace | None) -> None:
         """All blocks of the plan, as many together as fit memory."""
@@ -85,8 +86,8 @@ class PlaneProduct(LockstepKernel):
 
 
 class KeptPlaneProduct(PlaneProduct):
-    """The same where a ring of buffers has planes and filters, or planes alone, and what is kept
-    has all filters."""
+    """The same with the filters of a step in a buffer of the ring, beside its planes, or with all
+    filters in LDS of their own, where they stay for all tiles of a block (`kept`)."""
 
     def allocate_ring(self, blocks: Blocks) -> None:
         """The ring of buffers, and what is kept."""
@@ -100,11 +101,11 @@ class KeptPlaneProduct(PlaneProduct):
         """So many barriers, behind all else."""
         blocks.lds_tile("barriers", count * BARRIER_BYTES // self.element.bytes, self.element)
 
+    @abstractmethod
     def planes_of(self, step: int, to: int) -> Floats:
         """A step's planes, by way of LDS from element *to* on."""
-        raise NotImplementedError
 
-    def operands_of(self, tile: int, first: Ints, count: int) -> Iterator[tuple[Floats, Floats]]:
+    def each_step(self, tile: int, first: Ints, count: int) -> Iterator[tuple[Floats, Floats]]:
         """Planes, and filters of *count* channels from *first* on, of each step of a block's tile
         numbered *tile*; the ring's turns run on from tile to tile."""
         t, shape, size = self.t, self.shape, self.element.bytes

@@ -34,7 +34,7 @@ class PlaneAlgorithm(Algorithm):
         return unmapped(problem, self.name) or self.unfit_planes(area)
 
     def unfit_planes(self, area: int) -> tuple[Violation, ...]:
-        """Violation of an algorithm whose kernel takes no planes of *area* pixels."""
+        """Violation where the kernel takes no planes of *area* pixels; by default it takes any."""
         return ()
 
     def arithmetic(self, problem: ConvProblem, t: Any) -> Any:
