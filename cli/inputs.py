@@ -117,13 +117,14 @@ def batches_of(text: str | None) -> tuple[int, ...] | None:
 
 
 def names_of(text: str, option: str, choices: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of ``default,matmul``, each once; SpecError for one that is not among *choices*.
+    """Names of a list as ``default,matmul``, each once; SpecError for one that is not among
+    *choices*.
 
     >>> names_of("cold, hot", "--cache", ("cold", "hot", "eager"))
     ('cold', 'hot')
     """
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    return tuple(dict.fromkeys(require_one_of(part, option, choices) for part in parts or [text]))
+    return tuple(dict.fromkeys(require_one_of(part.strip(), option, choices)
+                               for part in text.split(",")))
 
 
 def is_problem(text: str) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from dscore.cli import options
+from dscore.cli.commands import bench_options
 from dscore.cli.ending import error_record
 from dscore.cli.inputs import (
     batches_of,
@@ -71,26 +72,26 @@ class BenchRequest:
 
 def bench(
     layers: options.LayersOrNone = None,
-    peer: options.Peer = "torch",
-    batch: options.Batches = None,
-    cache: options.Caches = None,
+    peer: bench_options.Peer = "torch",
+    batch: bench_options.Batches = None,
+    cache: bench_options.Caches = None,
     backend: options.BackendName = "auto",
     device: options.OwnDeviceName = None,
     tiling: options.TilingFields = None,
     arithmetic: options.Arithmetic = "sum",
     dtype: options.Dtype = None,
     layout: options.LayoutName = None,
-    tf32: options.Tf32 = False,
+    tf32: bench_options.Tf32 = False,
     seed: options.Seed = 0,
-    out: options.Measurements = None,
-    plot: options.Plot = None,
-    network: options.Networks = None,
+    out: bench_options.Measurements = None,
+    plot: bench_options.Plot = None,
+    network: bench_options.Networks = None,
     image: options.Image = "1x3x224x224",
-    task: options.Task = None,
-    ablation: options.Ablation = False,
-    ways: options.Ways = None,
-    replay: options.Replay = None,
-    markdown: options.Markdown = False,
+    task: bench_options.Task = None,
+    ablation: bench_options.Ablation = False,
+    ways: bench_options.Ways = None,
+    replay: bench_options.Replay = None,
+    markdown: bench_options.Markdown = False,
     json: options.Json = False,
 ) -> None:
     """Time layers beside PyTorch.

@@ -65,6 +65,7 @@ def test_ways_of_pytorch_may_be_named(call: Call) -> None:
     ((POINTWISE, "--ways", "matmull"), "--ways must be one of default, channels_last, native, "
                                        "matmul; got 'matmull'"),
     ((POINTWISE, "--ways", "default", "--peer", "none"), "which --peer none leaves out"),
+    ((POINTWISE, "--ways", "default,"), "got ''"),
     (("P1_int8_nhwc", "--ways", "default"), "--ways is of floats, and P1_int8_nhwc is of int8"),
 ])
 def test_ways_that_cannot_be_timed_are_refused(
