@@ -23,7 +23,7 @@ from dscore.tuning import shipped_hints
 # Time of PyTorch's default over dscore's, by device, kind and batch: geometric means over D1-D30
 # and P1-P45 (docs/benchmarks.md). Between these batches the nearest one below counts.
 OVER_DEFAULT = {"h200": {"depthwise": {1: 3.06, 8: 3.29, 32: 3.60, 64: 3.72},
-                         "pointwise": {1: 4.12, 8: 2.73, 32: 2.15, 64: 2.15}}}
+                         "pointwise": {1: 4.24, 8: 2.76, 32: 2.24, 64: 2.25}}}
 
 
 @dataclass(frozen=True)
