@@ -27,8 +27,8 @@ _REGISTRY: dict[str, str] = {
     "pixel_gemm": "dscore.algorithms.pixel_gemm:PixelGemm",
     "plane_gemm": "dscore.algorithms.plane_gemm:PlaneGemm",
     "gemm_universal": "dscore.algorithms.gemm_universal:GemmUniversal",
-    "gemm": "dscore.algorithms.gemm:Gemm",
     "warpgroup_tf32": "dscore.algorithms.warpgroup_tf32:WarpgroupTf32",
+    "gemm": "dscore.algorithms.gemm:Gemm",
     "channel_distribution": "dscore.algorithms.channel_distribution:ChannelDistribution",
     "row_reuse": "dscore.algorithms.row_reuse:RowReuse",
     "tap_sums": "dscore.algorithms.tap_sums:TapSums",
@@ -166,7 +166,7 @@ def running(problem: ConvProblem, rules: Rules = "hardware", device: Device | No
 
     >>> from dscore.core.catalog import layers
     >>> [one.name for one in running(layers()["P13"])]
-    ['gemm', 'warpgroup_tf32', 'channel_distribution', 'direct']
+    ['warpgroup_tf32', 'gemm', 'channel_distribution', 'direct']
     """
     operands_of(problem)  # raises for an operation that is unknown, or is not of such a layer
     able = [one for one in _algorithms()

@@ -68,7 +68,9 @@ class Tiling(ABC):
         return cls(**{one.name: plain[kind_of(one)](row[one.name]) for one in fields(cls)})
 
     def computes(self, arithmetic: Arithmetic | None) -> bool:
-        """Whether the kernel multiplies and adds by *arithmetic*; None admits any."""
+        """Whether the kernel multiplies and adds by *arithmetic*; None admits any. Tilings of one
+        `arithmetic`, where they have such a field, answer alike.
+        """
         return arithmetic in (None, "plain")
 
     def as_dict(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ limits that judge a single tiling (dscore.solving.rules).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -72,9 +73,10 @@ class Space:
         """The model's estimate for each tiling."""
         return cost(self.case, self.block_n)
 
-    def least_seconds(self) -> float:
-        """The least of the estimates."""
-        return float(np.min(self.costs.seconds))
+    def least_seconds(self, arithmetic: Arithmetic | None = None) -> float:
+        """The least of the estimates; infinite where no tiling computes by *arithmetic*."""
+        first = self.first(arithmetic)
+        return math.inf if first is None else float(self.costs.seconds[first])
 
     def ranked(self) -> NDArray[np.int64]:
         """Indices by estimated time; among equals fuller lanes, then smaller blocks come first."""
@@ -85,13 +87,19 @@ class Space:
 
     def first(self, arithmetic: Arithmetic | None = None) -> int | None:
         """The first of `ranked` that computes by *arithmetic*, if one is named."""
-        if arithmetic is None:
-            seconds, footprint = self.costs.seconds, self.case.footprint
-            least = np.flatnonzero(seconds == seconds.min())
-            return int(least[np.lexsort([np.broadcast_to(value, (len(self),))[least] for value in (
-                footprint.threads, -footprint.utilisation)])[0]])
-        return next((int(index) for index in self.ranked()
-                     if self[int(index)].computes(arithmetic)), None)
+        seconds, footprint = self.costs.seconds, self.case.footprint
+        if arithmetic is not None:
+            seconds = np.where(self._computing(arithmetic), seconds, math.inf)
+        least = np.flatnonzero((seconds == seconds.min()) & np.isfinite(seconds))
+        order = np.lexsort([np.broadcast_to(value, (len(self),))[least] for value in (
+            footprint.threads, -footprint.utilisation)])
+        return int(least[order[0]]) if len(least) else None
+
+    def _computing(self, arithmetic: Arithmetic) -> NDArray[np.bool_]:
+        """Which tilings compute by *arithmetic*: those alike whose field of that name is."""
+        kinds = np.broadcast_to(vars(self.case.tiling).get("arithmetic", ""), (len(self),))
+        _, examples, of = np.unique(kinds, return_index=True, return_inverse=True)
+        return np.array([self[int(at)].computes(arithmetic) for at in examples])[of]
 
     def having(self, **values: Any) -> Space:
         """The tilings of these whose fields have *values*.
@@ -142,7 +150,7 @@ def _kept(case: Case, keep: Any) -> Case:
 
 def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
           masked: bool | None = None, algorithm: str | None = None,
-          among: tuple[str, ...] | None = None) -> Space:
+          among: tuple[str, ...] | None = None, arithmetic: Arithmetic | None = None) -> Space:
     """Every tiling of *problem* that fits *device* under *rules*.
 
     The algorithms that run *problem* are tried in the registry's order (under the ``paper`` rules
@@ -150,7 +158,7 @@ def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
     ``space.note`` names those that had none. What a problem permits beside sums, and any other that
     is ``compared``, is compared with the next algorithm, by the estimates of both. *masked* True or
     False asks for a space of that kind, of the algorithms that know both; *algorithm* asks for one
-    by name, *among* leaves out all others.
+    by name, *among* leaves out all others, *arithmetic* spaces where no tiling computes by it.
 
     Raises InfeasibleError where nothing fits, SpecError where *algorithm* does not run *problem*.
 
@@ -159,18 +167,26 @@ def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
     True
     """
     empty: list[str] = []
+    otherwise = False  # whether there are tilings, of another arithmetic
     spaces: list[Space] = []
     for space in _spaces(problem, device, rules, masked, algorithm, among):
         if not len(space):
             empty.append(f"no {'masked' if space.masked else 'exact'} {space.algorithm.name} "
                          "tiling fits")
             continue
+        if arithmetic is not None and space.first(arithmetic) is None:
+            otherwise = True
+            continue
         spaces.append(replace(space, note="; ".join(empty)))
         one = space.algorithm
         if algorithm is not None or (one.permission == "sum" and not one.compared):
             break
     if spaces:
-        return spaces[0] if len(spaces) == 1 else min(spaces, key=Space.least_seconds)
+        return (spaces[0] if len(spaces) == 1 else
+                min(spaces, key=lambda space: space.least_seconds(arithmetic)))
+    if otherwise:
+        raise InfeasibleError(f"{problem} on {device}: no tiling computes by {arithmetic}; leave "
+                              "arithmetic to the solver")
     fix = ("masked tilings are not asked for" if masked is False else
            f"it has {device.registers_per_thread} registers per thread and "
            f"{device.lds_bytes_per_cu:,} B of LDS per CU")
@@ -248,9 +264,7 @@ def best_plan(problem: ConvProblem, device: Device, rules: Rules = "hardware",
 
     Raises InfeasibleError where nothing fits.
     """
-    space = solve(problem, device, rules, among=among)
+    space = solve(problem, device, rules, among=among, arithmetic=arithmetic)
     first = space.first(arithmetic)
-    if first is not None:
-        return space.plan(first)
-    raise InfeasibleError(f"{problem} on {device}: no tiling computes by {arithmetic}; leave "
-                          "arithmetic to the solver")
+    assert first is not None  # else it would be no space of that arithmetic
+    return space.plan(first)

@@ -26,7 +26,7 @@ from dscore.solving.rules import keeps_all, residency
 from dscore.solving.solver import best_plan, make_plan, solve
 from dscore.solving.verdict import validate
 
-Z100SM = catalog.device("z100sm")
+Z100SM, H200 = catalog.device("z100sm"), catalog.device("h200")
 POINTWISE = {name: problem for name, problem in catalog.layers().items()
              if problem.spec.kind == "pointwise"}
 
@@ -186,8 +186,7 @@ def test_algorithms_by_name():
     problem = POINTWISE["P13"]
     in_order = [one.name for one in running(problem, "paper", Z100SM)]
     assert in_order == ["channel_distribution", "gemm", "direct"]
-    assert "warpgroup_tf32" in [one.name for one in running(
-        problem, "paper", catalog.device("h200"))]
+    assert "warpgroup_tf32" in [one.name for one in running(problem, "paper", H200)]
     with pytest.raises(InfeasibleError, match="warpgroup_tf32 does not suit z100sm; the "):
         solve(problem, Z100SM, algorithm="warpgroup_tf32")
     for name in in_order:
@@ -209,7 +208,7 @@ def test_each_kind_gets_its_algorithm(token, tiling):
 @pytest.mark.parametrize("token", ["n2c6h13w11_o12k3p1g6", "n1c8h28w28_o8k5s2p2g8"])
 def test_through_lds_a_block_takes_one_piece_of_memory(token):
     problem = parse_problem(token)
-    staged = [t for t in solve(problem, catalog.device("h200")) if t.staging != "registers"]
+    staged = [t for t in solve(problem, H200) if t.staging != "registers"]
     strips = [t for t in staged if t.lanes_h * t.thread_h < problem.out_height]
     assert {t.staging for t in strips} == {t.staging for t in staged} == {"lds", "both"}
     assert {t.planes for t in strips} == {1} < {t.planes for t in staged}
@@ -227,6 +226,38 @@ def test_ranking_is_by_the_stated_model():
     assert sorted(order) == list(range(len(space)))
     assert np.all(np.diff(space.costs.seconds[order]) >= 0)
     assert best_plan(POINTWISE["P13"], Z100SM).tiling == space[int(order[0])]
+
+
+# Pointwise and dense layers of float32, which two algorithms run on Hopper.
+TWICE = {"n64c240h14w14_o80k1": ("warpgroup_tf32", "gemm"),
+         "n1c16h112w112_o48k1": ("warpgroup_tf32", "gemm"),
+         "n8c64h28w28_o64k3p1": ("implicit_warpgroup", "implicit_gemm"),
+         "n1c64h28w28_o64k3p1": ("implicit_warpgroup", "implicit_gemm")}
+
+
+def test_algorithms_that_are_compared_are_taken_by_their_estimates():
+    taken = set()
+    for token, names in TWICE.items():
+        problem = parse_problem(token)
+        spaces = [solve(problem, H200, algorithm=name) for name in names]
+        plan = best_plan(problem, H200)
+        assert plan == min((space.plan(space.first()) for space in spaces),
+                           key=lambda one: one.cost.seconds)
+        taken.add(plan.tiling.algorithm)
+    assert len(taken) > 2  # neither comes first of itself
+
+
+@pytest.mark.parametrize("arithmetic", ["plain", "tf32x3"])
+@pytest.mark.parametrize("token", TWICE)
+def test_of_compared_algorithms_the_arithmetic_asked_for_is_found(token, arithmetic):
+    problem = parse_problem(token)
+    least = min(seconds for name in TWICE[token]
+                for space in [solve(problem, H200, algorithm=name)]
+                for tiling, seconds in zip(space, space.costs.seconds, strict=True)
+                if tiling.computes(arithmetic))
+    plan = best_plan(problem, H200, arithmetic=arithmetic)
+    assert plan.tiling.computes(arithmetic)
+    assert plan.cost.seconds == pytest.approx(least)
 
 
 @pytest.mark.parametrize("name", DEVICES)

@@ -13,17 +13,18 @@ from dscore.algorithms.products import ProductTraffic, ring_waits
 from dscore.core.numerics import WORD_BYTES
 
 # Clocks of a unit for each of what is named (dscore.solving.cost says what all algorithms'
-# weights are), fitted to 850 timings of 18 of P1-P45 at batch 1, 8 and 32 (docs/model.md). `crowd`
-# is the share by which a CU has more than its own where two blocks of a small grid may lie on one;
-# `single` is of a copy of one element, which passes the first-level cache, and `uncached` where
-# LDS leaves little of that; `fill` and `drain` are bytes for a byte of the first tiles and of the
-# result, where a block is alone on its CU.
-WEIGHTS = {"wavefront": 4.27, "split": 0.539, "lds_load": 0.309, "copy": 4.77, "store": 4.58,
-           "join": 102.0, "product": 5.03, "lds": 0.805, "step": 131.0, "fragment": 3.43,
-           "through_registers": 35.6, "wait": 829.0, "serial": 0.8, "block": 724.0,
-           "memory": 0.363, "loaded": 0.403, "first": 83.0, "norm": 1.54, "cluster": 2650.0,
-           "cluster_sum": 41.9, "fma": 0.908, "crowd": 0.0208, "single": 0.838, "uncached": 8.65,
-           "fill": 0.397, "drain": 1.08}
+# weights are), fitted to every second of 67 layers, P1-P45 at five batches and others at 8 and 32,
+# of which there are 1,897 timings on H200s (docs/model.md). `crowd` is the share by which a CU has
+# more than its own where two blocks of a small grid may lie on one; `single` is of a copy of one
+# element, which passes the first-level cache, and `uncached` where LDS leaves little of that;
+# `fill` and `drain` are bytes for a byte of the first tiles and of the result, where a block is
+# alone on its CU.
+WEIGHTS = {"wavefront": 4.2, "split": 0.437, "lds_load": 0.308, "copy": 4.0, "store": 4.14,
+           "join": 57.6, "product": 7.14, "lds": 0.839, "step": 180.0, "fragment": 4.19,
+           "through_registers": 31.2, "wait": 369.0, "serial": 0.384, "block": 710.0,
+           "memory": 0.662, "loaded": 0.751, "first": 94.2, "norm": 1.47, "cluster": 1600.0,
+           "cluster_sum": 30.0, "fma": 0.908, "crowd": 0.0184, "single": 0.778, "uncached": 5.19,
+           "fill": 0.602, "drain": 1.4}
 # Of the input gradient, fitted to 500 timings of these layers at batch 32.
 INPUT_GRADIENT = {"wavefront": 11.7, "split": 0.657, "lds_load": 0.368, "copy": 7.59, "store": 8.65,
                   "join": 42.6, "product": 6.58, "lds": 0.43, "step": 269.0, "fragment": 8.45,

@@ -92,6 +92,7 @@ class WarpgroupTf32(Algorithm):
               lambda c: f"of sm_90, with {LEAST_SPLIT_CHANNELS} summed channels or more"),
     )
     spaces = (SpaceGenerator(True, columns_of),)
+    compared = True  # small layers gemm takes faster
     weights = cost.WEIGHTS
 
     def suits(self, device: Device) -> bool:
