@@ -142,10 +142,12 @@ def _passed_over(spilling: list[tuple[Plan, _K, int]], taken: Plan) -> tuple[Pas
 def _others(plan: Plan, backend: Backend | None, arithmetic: Arithmetic | None) -> Iterator[Plan]:
     """The plans after *plan*: the shipped hint, then those of the model's order."""
     problem, device = plan.problem, plan.device
-    space = solver.solve(problem, device, plan.rules, arithmetic=arithmetic,
-                         among=None if backend is None else backend.algorithms)
     hint = shipped_hints.shipped_plan(problem, device) if plan.rules == "hardware" else None
-    ranked = (space.plan(int(index)) for index in space.ranked())
+    ranked: Iterator[Plan] = iter(())
+    with suppress(InfeasibleError):  # the solver may think of none that computes so
+        space = solver.solve(problem, device, plan.rules, arithmetic=arithmetic,
+                             among=None if backend is None else backend.algorithms)
+        ranked = (space.plan(int(index)) for index in space.ranked())
     seen = {plan.tiling}
     for other in chain([hint] if hint else [], ranked):
         if (other.tiling not in seen and other.tiling.computes(arithmetic)

@@ -105,6 +105,12 @@ def test_only_plans_of_the_arithmetic_and_the_backend_follow():
     assert len({other.name for other in first}) == len(first)
 
 
+def test_a_plan_runs_though_it_spills_where_no_other_computes_so():
+    plan = PLANS[0]
+    assert choice.unspilled(plan, lambda other: 7, lambda words: words,
+                            arithmetic="tf32x3") == (plan, 7, ())
+
+
 def test_arrays_on_a_gpu_take_the_next_plan_too(monkeypatch):
     first = dscore.plan_for(PROBLEM, "z100sm")
     with emulated_gpus(monkeypatch):
