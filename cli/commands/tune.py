@@ -42,8 +42,8 @@ _Behind = Annotated[bool, typer.Option(
     "input, as in a network: the least sum of both times wins.")]
 _Algorithms = Annotated[str | None, typer.Option(
     "--algorithm", metavar="NAME,...", show_default=False,
-    help="Take tilings of this algorithm, or the first of each of several.  [default: the "
-         "solver's choice]")]
+    help="Take tilings of this algorithm, or the first of each of several.  [default: those "
+         "that the solver compares]")]
 _Budget = Annotated[str | None, typer.Option(
     "--budget", metavar="TIME", show_default=False,
     help="Stop after this much time in total (90s, 10m, 2h).  [default: when all tilings are "

@@ -166,6 +166,21 @@ def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
     >>> len(solve(layers()["P13"], device("z100sm"), "paper")) > 1000
     True
     """
+    spaces = compared_spaces(problem, device, rules, masked, algorithm, among, arithmetic)
+    return (spaces[0] if len(spaces) == 1 else
+            min(spaces, key=lambda space: space.least_seconds(arithmetic)))
+
+
+def compared_spaces(problem: ConvProblem, device: Device, rules: Rules = "hardware",
+                    masked: bool | None = None, algorithm: str | None = None,
+                    among: tuple[str, ...] | None = None, arithmetic: Arithmetic | None = None
+                    ) -> list[Space]:
+    """The spaces of which `solve` takes the one with the least estimate, for its arguments.
+
+    >>> from dscore.core.catalog import device, layers
+    >>> [space.algorithm.name for space in compared_spaces(layers()["P13"], device("h200"))]
+    ['warpgroup_tf32', 'gemm']
+    """
     empty: list[str] = []
     otherwise = False  # whether there are tilings, of another arithmetic
     spaces: list[Space] = []
@@ -182,8 +197,7 @@ def solve(problem: ConvProblem, device: Device, rules: Rules = "hardware",
         if algorithm is not None or (one.permission == "sum" and not one.compared):
             break
     if spaces:
-        return (spaces[0] if len(spaces) == 1 else
-                min(spaces, key=lambda space: space.least_seconds(arithmetic)))
+        return spaces
     if otherwise:
         raise InfeasibleError(f"{problem} on {device}: no tiling computes by {arithmetic}; leave "
                               "arithmetic to the solver")

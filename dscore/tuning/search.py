@@ -82,35 +82,41 @@ class SearchResult:
 def candidates(request: SearchRequest, backend: Backend, problem: ConvProblem) -> list[Plan]:
     """Plans to try, in the model's order, then that of the shipped hint, which tuning replaces.
 
-    Of several algorithms there are so many plans of each. Plans that *backend* cannot run are left
-    out, as is a hint of another algorithm than the request's. For times behind another layer there
-    are more: see `_for_pairs`.
+    They are of the algorithms that the solver compares, in one order, or so many of each that the
+    request names. Plans that *backend* cannot run are left out, as is a hint of another algorithm
+    than the request's. For times behind another layer there are more: see `_for_pairs`.
 
     Raises InfeasibleError where nothing fits, UnavailableError where the backend runs none,
     SpecError where no algorithm of the request's runs *problem*.
     """
-    spaces = _spaces(request, problem)
+    spaces, names = _spaces(request, problem), _names(request)
     plans = [plan for space in spaces for plan in _first(space, request.top)]
+    if not names:
+        plans = sorted(plans, key=lambda plan: plan.cost.seconds)[:request.top]
     further = [shipped_hints.shipped_plan(problem, request.device)]
     if is_paired(request, problem):
         further += _for_pairs(request, backend, problem, spaces)
-    names, tried = _names(request), {plan.tiling for plan in plans}
+    tried = {plan.tiling for plan in plans}
     plans += [plan for plan in dict.fromkeys(further) if plan and plan.tiling not in tried
-              and (names == [None] or plan.tiling.algorithm in names)]
+              and (not names or plan.tiling.algorithm in names)]
     accepted = [plan for plan in plans if not refusals(backend, plan)]
     if not accepted:
         require_accepted(backend, plans[0])
     return accepted
 
 
-def _names(request: SearchRequest) -> list[str | None]:
-    return [*request.algorithm.split(",")] if request.algorithm else [None]
+def _names(request: SearchRequest) -> list[str]:
+    return request.algorithm.split(",") if request.algorithm else []
 
 
 def _spaces(request: SearchRequest, problem: ConvProblem) -> list[Space]:
     """Space of each algorithm whose tilings are tried."""
-    return [solver.solve(problem, request.device, algorithm=name)
-            for name in _running(_names(request), problem, request.device)]
+    names = _names(request)
+    if not names:
+        return solver.compared_spaces(problem, request.device)
+    if len(names) == 1:
+        return [solver.solve(problem, request.device, algorithm=names[0])]
+    return _spaces_of(names, problem, request.device)
 
 
 def _first(space: Space, count: int | None) -> list[Plan]:
@@ -146,22 +152,18 @@ def _varied(space: Space, count: int | None) -> list[Plan]:
     return [space.plan(int(order[at])) for at in sorted(firsts)[:count]]
 
 
-def _running(names: Sequence[str | None], problem: ConvProblem, device: Device
-             ) -> list[str | None]:
-    """Those of several algorithms that have tilings for *problem*; a single name as it is."""
-    if len(names) == 1:
-        return [*names]
-    able, failed = [], None
+def _spaces_of(names: Sequence[str], problem: ConvProblem, device: Device) -> list[Space]:
+    """Space of each of several algorithms that has tilings for *problem*."""
+    spaces, failed = [], None
     for name in names:
         require_one_of(name, "algorithm", registry.names())
         try:
-            solver.solve(problem, device, algorithm=name)
-            able.append(name)
+            spaces.append(solver.solve(problem, device, algorithm=name))
         except (SpecError, InfeasibleError) as error:
             failed = failed or error
-    if failed is not None and not able:
+    if failed is not None and not spaces:
         raise failed
-    return able
+    return spaces
 
 
 def known_result(request: SearchRequest, backend: Backend, problem: ConvProblem,

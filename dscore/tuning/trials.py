@@ -45,7 +45,7 @@ class SearchRequest:
     seed: int
     evaluator: EvaluatorMaker
     policy: MeasurementPolicy  # of the evaluator's times
-    # Whose tilings: a name, or several between commas; None for the solver's choice.
+    # Whose tilings: a name, or several between commas; None for those that the solver compares.
     algorithm: str | None = None
     halving: bool = False  # see dscore.tuning.halving
     # Makes the evaluator of times behind a pointwise layer, of the one of cold times and what that

@@ -85,8 +85,8 @@ def tune(problem: ConvProblem, device: Device | None = None, backend: str = "aut
          behind: bool = False) -> SearchResult:
     """Find the fastest right tiling of *problem* among the model's first *top*, or among all.
 
-    *algorithm* names whose tilings (`dscore.solving.solver.algorithms`); by default those of the
-    solver's first choice.
+    *algorithm* names whose tilings (`dscore.solving.solver.algorithms`); by default those that
+    the solver compares.
 
     Every candidate is built, held to the error bound on random data, and only then timed: on a GPU
     by graphs with cold caches, elsewhere by the kernel itself. One whose kernel spills is refused

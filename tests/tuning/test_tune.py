@@ -19,7 +19,7 @@ from dscore.solving import solver
 from dscore.tuning import builder, records, tune
 from dscore.tuning.measurement import records_of
 from dscore.tuning.measurement_policy import MeasurementPolicy
-from dscore.tuning.search import FINAL_RUNS, FIRST_RUNS, SearchResult
+from dscore.tuning.search import FINAL_RUNS, FIRST_RUNS, SearchResult, candidates
 
 PROBLEM = parse_problem("n1c8h6w6_o16k1")
 OTHER = parse_problem("n1c8h6w6_o8k3p1g8")
@@ -83,6 +83,19 @@ def test_several_algorithms_compete() -> None:
         tune.tune(OTHER, backend=SCRIPTED, algorithm="gemm,channel_distribution")
     with pytest.raises(SpecError, match="algorithm must be one of"):
         tuned(algorithm="gemm,gem")
+
+
+def test_tilings_of_all_algorithms_that_the_solver_compares_are_tried() -> None:
+    """In one order, the first of which a call without a record takes."""
+    hopper, problem = catalog.device("h200"), parse_problem("n32c384h14w14_o96k1")
+    request = tune.search_request(hopper, "reference", top=12)
+    plans = candidates(request, backend("reference"), problem)[:12]
+    spaces = [solver.solve(problem, hopper, algorithm=name)
+              for name in ("gemm", "warpgroup_tf32")]
+    everything = sorted(float(seconds) for space in spaces for seconds in space.costs.seconds)
+    assert [plan.cost.seconds for plan in plans] == pytest.approx(everything[:12])
+    assert plans[0] == solver.best_plan(problem, hopper)
+    assert {plan.tiling.algorithm for plan in plans} == {"gemm", "warpgroup_tf32"}
 
 
 def test_exhaustive_tries_all() -> None:
