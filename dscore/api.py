@@ -241,13 +241,13 @@ def explain(problem: ProblemLike | Plan, device: DeviceLike | None = None,
 
 def _explanation(plan: Plan, report: Report | None, named: bool = True) -> Explanation:
     """The explanation of a plan, by what its compiler reported where that is known."""
-    space = solver.solve(plan.problem, plan.device, plan.rules)
+    spaces = solver.compared_spaces(plan.problem, plan.device, plan.rules)
     predicted = plan
     if plan.reported_registers is not None:
         predicted = solver.make_plan(plan.problem, plan.device, plan.tiling, plan.rules)
     if report is not None:
         plan = _reported(predicted, report)
-    return replace(explanation_of(plan, len(space), space.note,
+    return replace(explanation_of(plan, sum(map(len, spaces)), spaces[-1].note,
                                   choice.origin_text(predicted, named)), spills=_spills(report))
 
 

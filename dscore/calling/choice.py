@@ -145,9 +145,8 @@ def _others(plan: Plan, backend: Backend | None, arithmetic: Arithmetic | None) 
     hint = shipped_hints.shipped_plan(problem, device) if plan.rules == "hardware" else None
     ranked: Iterator[Plan] = iter(())
     with suppress(InfeasibleError):  # the solver may think of none that computes so
-        space = solver.solve(problem, device, plan.rules, arithmetic=arithmetic,
-                             among=None if backend is None else backend.algorithms)
-        ranked = (space.plan(int(index)) for index in space.ranked())
+        ranked = solver.ranked_plans(problem, device, plan.rules, arithmetic=arithmetic,
+                                     among=None if backend is None else backend.algorithms)
     seen = {plan.tiling}
     for other in chain([hint] if hint else [], ranked):
         if (other.tiling not in seen and other.tiling.computes(arithmetic)

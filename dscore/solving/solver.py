@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from heapq import merge
+from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -175,7 +177,7 @@ def compared_spaces(problem: ConvProblem, device: Device, rules: Rules = "hardwa
                     masked: bool | None = None, algorithm: str | None = None,
                     among: tuple[str, ...] | None = None, arithmetic: Arithmetic | None = None
                     ) -> list[Space]:
-    """The spaces of which `solve` takes the one with the least estimate, for its arguments.
+    """The spaces of which `solve` takes the one with the least estimate; raises as it does.
 
     >>> from dscore.core.catalog import device, layers
     >>> [space.algorithm.name for space in compared_spaces(layers()["P13"], device("h200"))]
@@ -210,6 +212,16 @@ def compared_spaces(problem: ConvProblem, device: Device, rules: Rules = "hardwa
         fix += (f"; a filter packed as {form} is for {' or '.join(_taking(form))} alone, and one "
                 "that is not packed for all algorithms: pass w itself")
     raise InfeasibleError(f"{problem} on {device} by {rules} rules: {'; '.join(empty)}; {fix}")
+
+
+def ranked_plans(problem: ConvProblem, device: Device, rules: Rules = "hardware",
+                 among: tuple[str, ...] | None = None, arithmetic: Arithmetic | None = None
+                 ) -> Iterator[Plan]:
+    """The plans of all spaces that `solve` compares, by their estimates; raises as it does."""
+    spaces = compared_spaces(problem, device, rules, among=among, arithmetic=arithmetic)
+    in_order = merge(*([(float(space.costs.seconds[index]), space, int(index))
+                        for index in space.ranked()] for space in spaces), key=itemgetter(0))
+    return (space.plan(index) for _, space, index in in_order)
 
 
 def _unable(problem: ConvProblem, tried: Sequence[str]) -> str:

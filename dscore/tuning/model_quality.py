@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -91,11 +92,12 @@ def _quality(record: TuningRecord, device: Device, firsts: Sequence[int]) -> Rec
     best = record.best
     if best is None or best.seconds is None:
         raise DscoreError("no configuration was right")
-    space = solver.solve(record.identity.conv_problem, device)
-    order = space.ranked()
-    first = [space[int(index)].name for index in order[:max(firsts)]]
+    problem = record.identity.conv_problem
+    spaces = solver.compared_spaces(problem, device)
+    first = [plan.tiling.name
+             for plan in islice(solver.ranked_plans(problem, device), max(firsts))]
     guesses = tuple(_guess(record, first[:count], count, best.seconds) for count in firsts)
-    return RecordQuality(record, len(space), best, _rank(space, order, best.tiling), guesses)
+    return RecordQuality(record, sum(map(len, spaces)), best, _rank(spaces, best.tiling), guesses)
 
 
 def _guess(record: TuningRecord, names: Sequence[str], count: int, best: float) -> Guess:
@@ -105,13 +107,18 @@ def _guess(record: TuningRecord, names: Sequence[str], count: int, best: float) 
     return Guess(count, len(measured), max(min(times) / best, 1.0) if times else None)
 
 
-def _rank(space: Space, order: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
-          tiling: Tiling) -> int | None:
-    """Rank of *tiling* in *order*, from 1."""
-    if space.algorithm.name != tiling.algorithm:
+def _rank(spaces: Sequence[Space], tiling: Tiling) -> int | None:
+    """Rank of *tiling* in the order of all *spaces*, from 1."""
+    own = next((space for space in spaces if space.algorithm.name == tiling.algorithm), None)
+    if own is None:
         return None
-    same = np.ones(len(space), bool)
+    same = np.ones(len(own), bool)
     for name, value in tiling.as_dict().items():
-        same &= np.broadcast_to(vars(space.case.tiling)[name] == value, same.shape)
-    ranks = np.flatnonzero(same[order])
-    return int(ranks[0]) + 1 if len(ranks) else None
+        same &= np.broadcast_to(vars(own.case.tiling)[name] == value, same.shape)
+    ranks = np.flatnonzero(same[own.ranked()])
+    if not len(ranks):
+        return None
+    seconds = own.costs.seconds[own.ranked()[ranks[0]]]
+    before = sum(int(np.count_nonzero(space.costs.seconds < seconds))
+                 for space in spaces if space is not own)
+    return int(ranks[0]) + 1 + before

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -90,9 +91,10 @@ def candidates(request: SearchRequest, backend: Backend, problem: ConvProblem) -
     SpecError where no algorithm of the request's runs *problem*.
     """
     spaces, names = _spaces(request, problem), _names(request)
-    plans = [plan for space in spaces for plan in _first(space, request.top)]
-    if not names:
-        plans = sorted(plans, key=lambda plan: plan.cost.seconds)[:request.top]
+    if names:
+        plans = [plan for space in spaces for plan in _first(space, request.top)]
+    else:
+        plans = [*islice(solver.ranked_plans(problem, request.device), request.top)]
     further = [shipped_hints.shipped_plan(problem, request.device)]
     if is_paired(request, problem):
         further += _for_pairs(request, backend, problem, spaces)

@@ -105,6 +105,18 @@ def test_only_plans_of_the_arithmetic_and_the_backend_follow():
     assert len({other.name for other in first}) == len(first)
 
 
+def test_the_next_plans_are_of_all_algorithms_that_are_compared():
+    hopper, problem = dscore.plan_for("P13", "h200").device, parse_problem("n33c192h14w14_o64k1")
+    tried = []
+    choice.unspilled(solver.best_plan(problem, hopper), lambda plan: tried.append(plan) or 1,
+                     lambda words: words)
+    spaces = [solver.solve(problem, hopper, algorithm=name)
+              for name in ("warpgroup_tf32", "gemm")]
+    least = sorted(float(seconds) for space in spaces for seconds in space.costs.seconds)
+    assert [plan.cost.seconds for plan in tried] == pytest.approx(least[:len(tried)])
+    assert {plan.tiling.algorithm for plan in tried} == {"warpgroup_tf32", "gemm"}
+
+
 def test_a_plan_runs_though_it_spills_where_no_other_computes_so():
     plan = PLANS[0]
     assert choice.unspilled(plan, lambda other: 7, lambda words: words,

@@ -15,6 +15,14 @@ def test_a_picture_is_of_a_plane_whatever_the_layout(token):
     assert [len(line) for line in lines] == [5] * 7
 
 
+@pytest.mark.parametrize("algorithm", ["gemm", "warpgroup_tf32"])
+def test_tilings_that_fit_are_counted_of_all_algorithms_that_are_compared(algorithm):
+    spaces = {name: dscore.solve("P13", "h200", algorithm=name)
+              for name in ("gemm", "warpgroup_tf32")}
+    plan = spaces[algorithm].plan(0)
+    assert dscore.explain(plan).considered == sum(map(len, spaces.values()))
+
+
 @pytest.mark.parametrize(("token", "words"), [
     ("gradients_n1c8h5w5_o4k1_nhwc", "channel_sums does not run it .E-KIND: .* take input_gradient "
                                      "and weight_gradient one by one"),

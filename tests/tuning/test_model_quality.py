@@ -73,6 +73,27 @@ def test_the_order_is_the_models_of_today(monkeypatch: pytest.MonkeyPatch) -> No
     assert [guess.ratio for guess in layer.guesses] == [None, None, None]
 
 
+def test_algorithms_that_are_compared_have_one_order() -> None:
+    hopper, problem = catalog.device("h200"), parse_problem("n32c384h14w14_o96k1")
+    spaces = [solver.solve(problem, hopper, algorithm=name)
+              for name in ("warpgroup_tf32", "gemm")]
+    order = sorted(((float(seconds), space[number]) for space in spaces
+                    for number, seconds in enumerate(space.costs.seconds)),
+                   key=lambda one: one[0])
+    places = [next(place for place, (_, tiling) in enumerate(order)
+                   if tiling.algorithm == name and place >= 4)
+              for name in ("warpgroup_tf32", "gemm")]
+    assert max(places) < 32
+    identity = records.identity_of(problem, hopper, backend.backend("reference"), POLICY)
+    for best in places:
+        [layer] = judge_model(Measurement(
+            identity, order[place][1], ((1 if place == best else 2) * 1e-6,) * 3, 0.1, "", 0, ())
+            for place in (0, *places)).layers
+        assert (layer.rank, layer.space) == (best + 1, len(order))
+        assert [guess.measured for guess in layer.guesses[::2]] == [1, 3]
+        assert [guess.ratio for guess in layer.guesses[::2]] == [2.0, 1.0]
+
+
 def test_policies_are_judged_apart() -> None:
     policy = MeasurementPolicy("hot", "graph")
     hot = {replace(m, identity=replace(m.identity, policy=policy)) for m in FIRST}
